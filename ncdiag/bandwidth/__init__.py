@@ -1,0 +1,1 @@
+"""Collective bandwidth: measure, expect, isolate."""

@@ -1,0 +1,1 @@
+"""Start an engine under watch."""

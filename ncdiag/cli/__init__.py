@@ -1,0 +1,91 @@
+"""The command line: one file a command, imported only when that command runs, so that `--help` stays instant."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from typing import NoReturn
+
+import click
+
+from ncdiag import __version__
+from ncdiag.exits import Exit
+
+COMMANDS = {
+    "preflight": "Judge the nodes before an engine is started.",
+    "collect": "Save what the nodes tell, to judge or mail it later.",
+}
+"""Command -> what it does, in one line. The code is `command` in ncdiag/cli/<name with underscores>.py."""
+
+
+class LazyGroup(click.Group):
+    """A group that knows the names of its commands, and imports one when it is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        if name not in COMMANDS:
+            return None
+        command: click.Command = importlib.import_module("ncdiag.cli." + name.replace("-", "_")).command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "NCDIAG", "max_content_width": 100})
+@click.version_option(__version__, prog_name="ncdiag")
+@click.option("-v", "--verbose", count=True, help="Say more; with an error, show where it came from.")
+@click.option("-q", "--quiet", is_flag=True, help="No progress, no advice: the result only.")
+@click.option("--color", type=click.Choice(["auto", "always", "never"]), default="auto", show_default=True, help="NO_COLOR is honoured too.")
+@click.pass_context
+def cli(ctx: click.Context, verbose: int, quiet: bool, color: str) -> None:
+    """Says which node, which device, which setting keeps a sharded engine from coming up, and what to do.
+
+    Every option can be set by an environment variable: NCDIAG_PREFLIGHT_NODES for `preflight --nodes`.
+    """
+    ctx.obj = {"verbose": verbose, "quiet": quiet, "color": color}
+
+
+def main() -> NoReturn:
+    """Runs the command line; every way out is one of the documented exit codes."""
+    try:
+        code = cli.main(standalone_mode=False)
+        sys.stdout.flush()
+    except click.exceptions.Abort:
+        _end(Exit.INTERRUPTED)
+    except KeyboardInterrupt:
+        _end(Exit.INTERRUPTED)
+    except click.exceptions.Exit as ended:
+        _end(ended.exit_code)
+    except click.ClickException as error:
+        error.show()
+        _end(Exit.USAGE)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        _end(Exit.OK)
+    except Exception as error:
+        _broke(error)
+    _end(code if isinstance(code, int) else Exit.OK)
+
+
+def _broke(error: Exception) -> NoReturn:
+    if any(argument.startswith("-v") or argument == "--verbose" for argument in sys.argv[1:]) or os.environ.get("NCDIAG_VERBOSE"):
+        import traceback
+
+        traceback.print_exc()
+    print(f"ncdiag broke: {type(error).__name__}: {error} (ncdiag -v … shows where)", file=sys.stderr)
+    _end(Exit.BROKEN)
+
+
+def _end(code: int) -> NoReturn:
+    """Ends at once: a daemon thread stuck in the kernel must not keep the process alive."""
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except OSError:
+        pass
+    os._exit(int(code))

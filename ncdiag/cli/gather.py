@@ -1,0 +1,42 @@
+"""What `preflight` and `collect` share: from the options to a snapshot."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from ncdiag.cli.options import read_env_file
+from ncdiag.fleet import FleetError, Request, open_fleet
+from ncdiag.model import Plan, Snapshot
+from ncdiag.registry import ProbeSet, load
+from ncdiag.report.progress import Progress
+
+
+def choose_probes(folders: Sequence[str], only: Sequence[str], skip: Sequence[str]) -> tuple[ProbeSet, ProbeSet]:
+    """All probes, and the chosen ones. Raises click.UsageError."""
+    try:
+        everything = load(folders)
+        return everything, everything.chosen(only, skip)
+    except FileNotFoundError as error:
+        raise click.UsageError(str(error)) from None
+    except KeyError as error:
+        import difflib
+
+        near = difflib.get_close_matches(error.args[0], list(everything), 1)
+        hint = f"; did you mean {near[0]}?" if near else f"; there are: {', '.join(everything)}"
+        raise click.UsageError(f"no probe is called {error.args[0]}{hint}") from None
+
+
+def gather(everything: ProbeSet, chosen: ProbeSet, plan: Plan, options: dict[str, Any], quiet: bool) -> Snapshot:
+    """Collects on the fleet. Raises click.UsageError when the fleet as a whole cannot be used."""
+    request = Request(everything.sources(chosen), tuple(options["folders"]), options["python"], options["pid"],
+                      read_env_file(options["env_file"]), plan.model, options["timeout_s"])
+    try:
+        fleet = open_fleet(options["nodes"])
+        with Progress(len(request.probes), quiet) as progress:
+            nodes = fleet.collect(request, progress.step)
+    except FleetError as error:
+        raise click.UsageError(str(error)) from None
+    return Snapshot({node.node: node for node in nodes}, plan)

@@ -1,0 +1,21 @@
+"""Where ncdiag reaches nodes: local, ssh, ray, slurm, k8s, file."""
+
+from __future__ import annotations
+
+from ncdiag.fleet.base import Fleet, FleetError, Request
+
+__all__ = ["Fleet", "FleetError", "Request", "open_fleet"]
+
+
+def open_fleet(spec: str) -> Fleet:
+    """The fleet that `spec` names. Backends are imported when they are named. Raises FleetError."""
+    kind, _, rest = spec.partition(":")
+    if kind == "local" and not rest:
+        from ncdiag.fleet.local import LocalFleet
+
+        return LocalFleet()
+    if kind == "file" and rest:
+        from ncdiag.fleet.file import FileFleet
+
+        return FileFleet([path for path in rest.split(",") if path])
+    raise FleetError(f"--nodes {spec}: not a fleet; use local or file:SNAPSHOT")

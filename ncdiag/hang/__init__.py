@@ -1,0 +1,1 @@
+"""The hang inference: rank states in, verdict out."""

@@ -1,0 +1,308 @@
+"""The words of ncdiag as plain types: what was read, what was concluded, and how sure.
+
+Standard library only, Python 3.8 at run time: this module travels to nodes.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import asdict, dataclass, field
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
+
+SCHEMA = 1
+
+
+class Status(str, enum.Enum):
+    """How a probe ended, from best to worst; `unknown` (could not look) is never counted as health."""
+
+    OK = "ok"
+    SKIP = "skip"
+    UNKNOWN = "unknown"
+    WARN = "warn"
+    FAIL = "fail"
+
+    @property
+    def severity(self) -> int:
+        """0 for `ok` up to 4 for `fail`."""
+        return list(Status).index(self)
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """One line, file value or frame that a conclusion rests on."""
+
+    source: str
+    """File, command or process it was read from, e.g. `node0.log` or `/sys/class/net/eth0/mtu`."""
+    text: str
+    """What was read there, as it stands (redacted)."""
+    line: Optional[int] = None
+    """Line number in `source`, from 1; None where there are no lines."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What one probe concluded about one thing."""
+
+    status: Status
+    summary: str
+    """One sentence: object, numbers, units."""
+    where: Mapping[str, Any] = field(default_factory=dict)
+    """`node`, and where they apply `device`, `rank`, `peer`, `setting`."""
+    observed: Any = None
+    expected: Any = None
+    source: str = ""
+    """The file, command or fact that `observed` was read from."""
+    cause: Optional[str] = None
+    """A slug of the list of causes; also the name of its playbook."""
+    remedy: Optional[str] = None
+    probe: str = ""
+    """Set by `check`, not by the probe."""
+
+    @property
+    def playbook(self) -> Optional[str]:
+        return self.cause
+
+    def as_dict(self) -> Dict[str, Any]:
+        """The finding as in the JSON contract; keys without a value are left out."""
+        data = asdict(self)
+        data["status"] = self.status.value
+        data["where"] = dict(self.where)
+        data["playbook"] = self.playbook
+        required = ("probe", "status", "where", "summary", "source")
+        return {key: value for key, value in data.items() if key in required or value is not None}
+
+
+def _where(node: Optional[str], where: Mapping[str, Any]) -> Dict[str, Any]:
+    head = {"node": node} if node is not None else {}
+    return {**head, **{key: value for key, value in where.items() if value is not None}}
+
+
+def ok(summary: str, node: Optional[str] = None, *, source: str = "", observed: Any = None, **where: Any) -> Finding:
+    """It was read, and it holds."""
+    return Finding(Status.OK, summary, _where(node, where), observed, source=source)
+
+
+def skip(summary: str, node: Optional[str] = None, *, source: str = "", **where: Any) -> Finding:
+    """It does not apply here; `summary` says why."""
+    return Finding(Status.SKIP, summary, _where(node, where), source=source)
+
+
+def unknown(summary: str, node: Optional[str] = None, *, source: str = "", remedy: Optional[str] = None,
+            cause: Optional[str] = None, **where: Any) -> Finding:
+    """It could not be looked at; `summary` says why, `remedy` how to make it readable."""
+    return Finding(Status.UNKNOWN, summary, _where(node, where), source=source, remedy=remedy, cause=cause)
+
+
+def warn(summary: str, node: Optional[str] = None, *, source: str = "", observed: Any = None, expected: Any = None,
+         cause: Optional[str] = None, remedy: Optional[str] = None, **where: Any) -> Finding:
+    """It works, but slower or less surely than it could."""
+    return Finding(Status.WARN, summary, _where(node, where), observed, expected, source, cause, remedy)
+
+
+def fail(summary: str, node: Optional[str] = None, *, source: str = "", observed: Any = None, expected: Any = None,
+         cause: Optional[str] = None, remedy: Optional[str] = None, **where: Any) -> Finding:
+    """The engine will not start, or not work, like this."""
+    return Finding(Status.FAIL, summary, _where(node, where), observed, expected, source, cause, remedy)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is meant to run; every field may be unknown (None or empty)."""
+
+    tp: Optional[int] = None
+    pp: Optional[int] = None
+    dp: Optional[int] = None
+    nodes: Optional[int] = None
+    gpus_per_node: Optional[int] = None
+    model: Optional[str] = None
+    """Path of the model as the engine will be given it."""
+    ports: Tuple[int, ...] = ()
+    """TCP ports that the engine, the store and Ray want."""
+    nccl_version: Optional[str] = None
+    """`2.27.5`; where the library cannot be found, the version to judge by."""
+
+    @property
+    def ranks(self) -> Optional[int]:
+        """World size TP x PP x DP, None when no size was given."""
+        if self.tp is None and self.pp is None and self.dp is None:
+            return None
+        return (self.tp or 1) * (self.pp or 1) * (self.dp or 1)
+
+
+@dataclass
+class NodeFacts:
+    """What one node answered."""
+
+    node: str
+    facts: Dict[str, Any] = field(default_factory=dict)
+    """Probe id -> the plain JSON that its `collect` returned."""
+    errors: Dict[str, str] = field(default_factory=dict)
+    """Probe id -> why its facts are missing."""
+    meta: Dict[str, Any] = field(default_factory=dict)
+    """`hostname`, `python`, `uid`, `collected_at` (seconds since 1970), `recorded`."""
+    unreachable: Optional[str] = None
+    """Why the node gave nothing at all; None when it answered."""
+
+
+@dataclass
+class Snapshot:
+    """The facts of all nodes at one time, with the plan."""
+
+    nodes: Dict[str, NodeFacts] = field(default_factory=dict)
+    plan: Plan = field(default_factory=Plan)
+
+    def each(self, probe: str) -> Iterator[Tuple[str, Any]]:
+        """`(node, facts)` of every node that has facts of `probe`, in the order of the nodes."""
+        for name, node in self.nodes.items():
+            if probe in node.facts:
+                yield name, node.facts[probe]
+
+    def facts(self, node: str, probe: str) -> Any:
+        """The facts of `probe` on `node`, None where there are none."""
+        return self.nodes[node].facts.get(probe) if node in self.nodes else None
+
+    def as_dict(self) -> Dict[str, Any]:
+        return {"schema": SCHEMA, "kind": "snapshot", "plan": asdict(self.plan),
+                "nodes": {name: asdict(node) for name, node in self.nodes.items()}}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Snapshot:
+        """Raises ValueError when `data` is no snapshot of a schema that is known here."""
+        if not isinstance(data, Mapping) or data.get("kind") != "snapshot":
+            raise ValueError("not a snapshot (no \"kind\": \"snapshot\")")
+        if data.get("schema") != SCHEMA:
+            raise ValueError("snapshot schema %r; this ncdiag reads %d" % (data.get("schema"), SCHEMA))
+        try:
+            plan = dict(data.get("plan") or {})
+            plan["ports"] = tuple(plan.get("ports") or ())
+            nodes = {str(name): NodeFacts(**node) for name, node in data["nodes"].items()}
+            return cls(nodes, Plan(**plan))
+        except (TypeError, KeyError, AttributeError) as error:
+            raise ValueError("damaged snapshot: %s" % error) from error
+
+
+Judge = Callable[[Snapshot], Iterable[Finding]]
+Collect = Callable[[Any], Any]
+
+
+@dataclass(frozen=True)
+class Probe:
+    """What must hold, how it is read and how it is judged."""
+
+    id: str
+    title: str
+    """What must hold, as a statement: "RDMA ports are up and equally fast"."""
+    judge: Optional[Judge] = None
+    collect: Optional[Collect] = None
+    """`collect(host) -> facts`: reads through `host` only, returns plain JSON, no judgement in it."""
+    needs: Sequence[str] = ()
+    """Ids of probes whose facts `judge` reads besides its own."""
+    timeout_s: float = 10.0
+    """How long `collect` may take on one node."""
+
+
+@dataclass
+class Cause:
+    """One entry of the ranked list that logs, stacks and facts lead to."""
+
+    cause: str
+    confidence: str
+    """`sure`, `likely` or `possible`."""
+    summary: str
+    where: Dict[str, Any] = field(default_factory=dict)
+    """`node`, `rank`, `device`, `peer`, `stage` where they are known."""
+    evidence: List[Evidence] = field(default_factory=list)
+    secondary: List[Evidence] = field(default_factory=list)
+    """What follows from it: errors that are not the cause."""
+    remedy: str = ""
+
+    @property
+    def playbook(self) -> str:
+        return self.cause
+
+    def as_dict(self) -> Dict[str, Any]:
+        data = asdict(self)
+        data["playbook"] = self.playbook
+        for key in ("evidence", "secondary"):
+            data[key] = [{k: v for k, v in item.items() if v is not None} for item in data[key]]
+        return data
+
+
+CONFIDENCES = ("possible", "likely", "sure")
+
+
+@dataclass
+class Frame:
+    """One frame of a stack."""
+
+    name: str
+    file: str = ""
+    line: int = 0
+    native: bool = False
+
+
+@dataclass
+class Socket:
+    """One TCP socket of a process, as the kernel tells it."""
+
+    state: str
+    """`LISTEN`, `SYN_SENT`, `ESTABLISHED`, `CLOSE_WAIT` …"""
+    local: str
+    """`address:port`; IPv6 addresses in brackets."""
+    remote: str = ""
+    send_queue: int = 0
+    receive_queue: int = 0
+    retransmits: int = 0
+
+
+@dataclass
+class Progress:
+    """What moved between two looks at a process, `window_s` apart."""
+
+    window_s: float
+    cpu_s: float = 0.0
+    read_bytes: int = 0
+    """Bytes read from storage (`/proc/PID/io` read_bytes)."""
+    rchar: int = 0
+    """Bytes read through system calls (`rchar`)."""
+    written_bytes: int = 0
+    rss_bytes: int = 0
+    """Change of resident memory; may be negative."""
+    page_faults: int = 0
+    gpu_memory_bytes: int = 0
+    gpu_utilisation: Optional[float] = None
+    """Percent of the window; None where no GPU could be asked."""
+    frames_changed: Optional[bool] = None
+    """Whether the stacks differ; None where they could not be read twice."""
+
+
+@dataclass
+class RankState:
+    """One process of the engine at one time: everything that the hang inference looks at."""
+
+    pid: int
+    node: str
+    role: str = "unknown"
+    """`api-server`, `engine-core`, `worker`, `headless`, `launcher`, `ray-worker`, `script`, `unknown`."""
+    rank: Optional[int] = None
+    world_size: Optional[int] = None
+    local_rank: Optional[int] = None
+    title: str = ""
+    """Process title or command line (redacted)."""
+    state: str = ""
+    """The letter in /proc/PID/stat: R, S, D, T, t, Z, X; `gone` when it ended."""
+    wchan: str = ""
+    syscall: str = ""
+    kernel_stack: List[str] = field(default_factory=list)
+    age_s: Optional[float] = None
+    threads: List[Dict[str, Any]] = field(default_factory=list)
+    """`{"name", "active", "main": bool, "frames": [Frame…]}`, innermost frame first."""
+    stack_error: Optional[str] = None
+    """Why there are no stacks, or none with native frames."""
+    sockets: List[Socket] = field(default_factory=list)
+    progress: Optional[Progress] = None
+    settings: Dict[str, str] = field(default_factory=dict)
+    """Variables of its environment that matter (NCCL, gloo, vLLM, torch, Ray, MASTER_*), redacted."""
+    log_tail: List[str] = field(default_factory=list)
+    gpu: Dict[str, Any] = field(default_factory=dict)
+    parent: Optional[int] = None

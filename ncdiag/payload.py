@@ -1,0 +1,119 @@
+"""Packs what travels: probes and what they import, as one zip that `python3 -S -I` (3.8 or newer) runs with nothing installed."""
+
+from __future__ import annotations
+
+import ast
+import io
+import os
+import zipfile
+from collections.abc import Sequence
+
+import ncdiag
+
+ROOT = os.path.dirname(os.path.abspath(ncdiag.__file__))
+BEGIN = "ncdiag-payload-begin"
+END = "ncdiag-payload-end"
+
+MAIN = f'''\
+import json, os, sys
+request = json.loads(sys.argv[1]) if len(sys.argv) > 1 else {{}}
+from dataclasses import asdict
+from ncdiag import registry
+from ncdiag.collect import collect
+from ncdiag.host import Host
+probes = registry.load()
+wanted = request.get("probes")
+chosen = [probe for name, probe in probes.items() if probe.collect and (wanted is None or name in wanted)]
+host = Host(python=request.get("python"), pid=request.get("pid"), environment=request.get("environment"), model=request.get("model"))
+node = collect(host, chosen, budget_s=request.get("budget_s", 60.0))
+node.errors.update(probes.broken)
+text = json.dumps(asdict(node))
+sys.stdout.write("\\n{BEGIN} %d\\n%s\\n{END}\\n" % (len(text), text))
+sys.stdout.flush()
+os._exit(0)
+'''
+"""Ends with os._exit: a thread stuck in the kernel must not keep the node's process alive."""
+
+
+def modules(start: Sequence[str]) -> dict[str, str]:
+    """Module name -> file, of `start` and of every `ncdiag` module they import, directly or not."""
+    found: dict[str, str] = {}
+    todo = list(start)
+    while todo:
+        name = todo.pop()
+        path = _file_of(name)
+        if name in found or path is None:
+            continue
+        found[name] = path
+        todo.extend(_imports(path, name))
+        if "." in name:
+            todo.append(name.rpartition(".")[0])
+    return found
+
+
+def _file_of(name: str) -> str | None:
+    base = os.path.join(ROOT, *name.split(".")[1:])
+    for path in (base + ".py", os.path.join(base, "__init__.py")):
+        if os.path.isfile(path):
+            return path
+    return None
+
+
+def _imports(path: str, module: str) -> set[str]:
+    with open(path, encoding="utf-8") as file:
+        tree = ast.parse(file.read(), path)
+    names: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            names.add(node.module)
+            names.update(f"{node.module}.{alias.name}" for alias in node.names)
+    return {name for name in names if name.split(".")[0] == "ncdiag"}
+
+
+def probe_files(folders: Sequence[str] = ()) -> dict[str, str]:
+    """Archive path -> file, of the package's probes and of the users' own."""
+    files = {}
+    for folder in (os.path.join(ROOT, "probes"), *folders):
+        for name in sorted(os.listdir(folder)):
+            if name.endswith(".py"):
+                files["ncdiag/probes/" + name] = os.path.join(folder, name)
+    return files
+
+
+def pack(folders: Sequence[str] = ()) -> bytes:
+    """The zip. The same input gives the same bytes."""
+    probes = probe_files(folders)
+    start = ["ncdiag", "ncdiag.collect", "ncdiag.registry", "ncdiag.host"]
+    for path in probes.values():
+        start.extend(_imports(path, "ncdiag.probes"))
+    files = {os.path.relpath(path, os.path.dirname(ROOT)): path for name, path in modules(start).items()
+             if not name.startswith("ncdiag.probes")}
+    files.update(probes)
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, path in sorted(files.items()):
+            with open(path, encoding="utf-8") as file:
+                _write(archive, name, file.read())
+        _write(archive, "__main__.py", MAIN)
+    return out.getvalue()
+
+
+def _write(archive: zipfile.ZipFile, name: str, content: str) -> None:
+    info = zipfile.ZipInfo(name)
+    info.compress_type = zipfile.ZIP_DEFLATED
+    info.external_attr = 0o644 << 16
+    archive.writestr(info, content)
+
+
+def unwrap(printed: str) -> str:
+    """The JSON text that a payload printed, whatever banners stand around it. Raises ValueError when it is not whole."""
+    _, begin, rest = printed.rpartition(f"\n{BEGIN} ")
+    size, _, body = rest.partition("\n")
+    if not begin or not size.strip().isdigit():
+        raise ValueError("its output holds no facts")
+    text = body[:int(size)]
+    if len(text) < int(size) or not body[int(size):].lstrip("\r").startswith(f"\n{END}"):
+        raise ValueError(f"its output was cut: {len(text)} of {size.strip()} characters")
+    return text

@@ -1,0 +1,1 @@
+"""Saying what was found: console, JSON, JUnit, HTML, Prometheus."""

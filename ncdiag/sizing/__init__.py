@@ -1,0 +1,1 @@
+"""What a model needs: weights, KV cache, layout."""

@@ -1,0 +1,1 @@
+"""The playbooks: one YAML file a cause, read with importlib.resources."""
