@@ -274,6 +274,10 @@ class Progress:
     """Percent of the window; None where no GPU could be asked."""
     frames_changed: Optional[bool] = None
     """Whether the stacks differ; None where they could not be read twice."""
+    children_cpu_s: float = 0.0
+    """CPU time of its helper children (compilers, loaders), which are not ranks themselves."""
+    switches: int = 0
+    """Context switches of its threads: 0 for a process that nothing ran in."""
 
 
 @dataclass
@@ -304,5 +308,41 @@ class RankState:
     settings: Dict[str, str] = field(default_factory=dict)
     """Variables of its environment that matter (NCCL, gloo, vLLM, torch, Ray, MASTER_*), redacted."""
     log_tail: List[str] = field(default_factory=list)
+    log_source: str = ""
+    """The file that `log_tail` was read from."""
     gpu: Dict[str, Any] = field(default_factory=dict)
     parent: Optional[int] = None
+    ns_pid: Optional[int] = None
+    """Its pid inside its container, as its own log lines have it; None where that is `pid`."""
+    frozen: Optional[bool] = None
+    """Whether its cgroup is frozen; None where that could not be read."""
+    tracer: Optional[int] = None
+    """The debugger that holds it; None where there is none."""
+    netns: str = ""
+    """Its network namespace, `net:[4026531840]`: addresses and ports compare only within one."""
+    children: List[str] = field(default_factory=list)
+    """Names of its helper children (compilers, loaders), which are not ranks themselves."""
+    variables: Dict[str, str] = field(default_factory=dict)
+    """Local variables that were asked for: store host, port, rank, world size. No others are ever kept."""
+    rank_source: str = ""
+    """What says its rank: `environment`, `title`, `log`, `locals`, `order`."""
+    notes: List[str] = field(default_factory=list)
+    """What could not be read of it, each with the way out."""
+
+    def as_dict(self) -> Dict[str, Any]:
+        """Plain JSON, which `from_dict` reads."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> RankState:
+        """Keys of a newer ncdiag are passed over. Raises ValueError when `data` is no rank state."""
+        try:
+            known = {key: value for key, value in data.items() if key in cls.__dataclass_fields__}
+            known["threads"] = [{**thread, "frames": [Frame(**frame) for frame in thread["frames"]]}
+                                for thread in known.get("threads", ())]
+            known["sockets"] = [Socket(**item) for item in known.get("sockets", ())]
+            if known.get("progress") is not None:
+                known["progress"] = Progress(**known["progress"])
+            return cls(**known)
+        except (TypeError, KeyError, AttributeError) as error:
+            raise ValueError("damaged rank state: %s" % error) from error
