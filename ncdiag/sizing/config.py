@@ -60,6 +60,8 @@ class ModelConfig:
         for name in (key, *ALIASES.get(key, ())):
             if self.text.get(name) is not None:
                 return self.text[name]
+        if key in self.text:  # null is an answer: no window, no head_dim of its own
+            return None
         return self.defaults.get(key)
 
     def number(self, key: str, default: int | None = None) -> int:

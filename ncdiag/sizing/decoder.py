@@ -1,0 +1,170 @@
+"""The whole decoder of a config as one `Inventory`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from ncdiag.sizing import special
+from ncdiag.sizing.adapt import adapted
+from ncdiag.sizing.attention import Heads, attention_weights, heads_of
+from ncdiag.sizing.config import ModelConfig
+from ncdiag.sizing.defaults import DEFAULTS
+from ncdiag.sizing.families import SAME_AS, Family, family_of, on
+from ncdiag.sizing.feedforward import dense_weights, expert_count, expert_weights
+from ncdiag.sizing.layers import BOTH, DENSE, EXPERTS, NONE, STATE, attention_kinds, feed_forward_kinds
+from ncdiag.sizing.recurrent import MIXERS
+from ncdiag.sizing.weights import TP, Inventory, Weight, linear, norm
+
+
+@dataclass(frozen=True)
+class Decoder:
+    """A config with its family: what every count starts from."""
+
+    config: ModelConfig
+    family: Family
+    known: bool  # False: the model type is not described, Llama's decoder stands in
+    heads: Heads
+    kinds: list[str]  # attention kind of each layer
+    feeds: list[str]  # feed-forward kind of each layer
+    experts: int  # routed experts of a layer, 0: dense
+
+
+def open_decoder(config: ModelConfig) -> Decoder:
+    """Finds the family, fills in its defaults. Raises ConfigError where no layer can be built."""
+    family, name = family_of(config.model_type)
+    known = family is not None
+    text = dict(adapted(name, config.text))
+    text["model_type"] = name
+    config = replace(config, text=text, defaults=DEFAULTS.get(name, {}) if known else {})
+    family = family or Family(qkv_bias="attention_bias", o_bias="attention_bias", mlp_bias="mlp_bias")
+    if config.model_type == "mpt":
+        family = replace(family, qkv_bias="use_bias", o_bias="use_bias", mlp_bias="use_bias", norm_bias="use_bias")
+        family = replace(family, positions=0 if config.flag("learned_positions") else -1)
+    kinds = attention_kinds(config, family)
+    has_heads = any(kind not in (STATE, NONE) for kind in kinds)
+    heads = heads_of(config, family) if has_heads else Heads(0, 0, 0, 0)
+    experts = 0 if family.special == "gemma4" else expert_count(config)
+    return Decoder(config, family, known, heads, kinds, feed_forward_kinds(config, family, experts), experts)
+
+
+def is_tied(decoder: Decoder) -> bool:
+    """Whether lm_head is the embedding. A multimodal config's outer value wins, as in transformers."""
+    config = decoder.config
+    for source in (config.outer, config.text, config.defaults):
+        if isinstance(source.get("tie_word_embeddings"), bool):
+            return bool(source["tie_word_embeddings"])
+    return decoder.family.tie
+
+
+def build(decoder: Decoder) -> Inventory:
+    """All weights of the decoder, in the checkpoint's own order of layers."""
+    config, family = decoder.config, decoder.family
+    layers = [_layer(decoder, index) for index in range(len(decoder.kinds))]
+    tied = is_tied(decoder)
+    return Inventory(_first(decoder), layers, _last(decoder, tied), tied, unloaded=_predictors(decoder), notes=())
+
+
+def _first(decoder: Decoder) -> list[Weight]:
+    config, family = decoder.config, decoder.family
+    hidden = config.number("hidden_size")
+    width = config.number("word_embed_proj_dim", hidden) if family.special == "opt" else hidden
+    out = [Weight("model.embed_tokens", config.number("vocab_size"), width, split=TP)]
+    if family.positions >= 0:
+        out.append(Weight("model.wpe", config.number("max_position_embeddings") + family.positions, hidden))
+    if family.embed_norm:
+        out += norm("model.embed_norm", hidden, bias=True)
+    extra = special.EXTRA.get(family.special)
+    return out + (extra.first(config, len(decoder.kinds)) if extra else [])
+
+
+def _last(decoder: Decoder, tied: bool) -> list[Weight]:
+    config, family = decoder.config, decoder.family
+    hidden = config.number("hidden_size")
+    final = family.final_norm and not (family.special == "opt" and not config.flag("do_layer_norm_before", True))
+    out = norm("model.norm", hidden, on(config, family.norm_bias)) if final else []
+    biased = on(config, family.head_bias)
+    if config.model_type == "ernie4_5_moe":
+        biased = config.flag("use_bias")
+    if not tied:
+        out += linear("lm_head", config.number("vocab_size"), hidden, bias=biased)
+    return out
+
+
+def _layer(decoder: Decoder, index: int) -> list[Weight]:
+    config, family, kind = decoder.config, decoder.family, decoder.kinds[index]
+    prefix = f"model.layers.{index}"
+    shared = special.shares_kv(config, index, len(decoder.kinds)) if family.special in ("gemma3n", "gemma4") else False
+    out: list[Weight] = []
+    if kind in (STATE, BOTH):
+        out += MIXERS[family.mixer](config, f"{prefix}.mixer") if family.mixer in MIXERS else []
+    if kind not in (STATE, NONE):
+        heads = special.gemma4_heads(config, decoder.heads, kind) if family.special == "gemma4" else decoder.heads
+        mine = attention_weights(config, family, heads, f"{prefix}.self_attn")
+        out += special.gemma4_adjust(config, mine, kind, shared) if family.special == "gemma4" else mine
+    out += _feed_forward(decoder, index, shared) + _norms(decoder, prefix)
+    extra = special.EXTRA.get(family.special)
+    return extra.layer(config, out, prefix) if extra else out
+
+
+def _feed_forward(decoder: Decoder, index: int, shared: bool) -> list[Weight]:
+    config, family, kind = decoder.config, decoder.family, decoder.feeds[index]
+    prefix = f"model.layers.{index}.mlp"
+    if kind == EXPERTS:
+        out = expert_weights(config, family, prefix, decoder.experts)
+        return out + (dense_weights(config, family, prefix, index) if config.flag("parallel_dense_mlp") else [])
+    if kind != DENSE:
+        return []
+    if family.special == "gemma4":
+        return special.gemma4_mlp(config, prefix, shared)
+    width = config.number("shared_intermediate_size", 0)
+    if config.model_type == "granitemoehybrid" and width:  # the dense sizes of this family are all "shared"
+        return dense_weights(replace(config, text={**config.text, "intermediate_size": width}), family, prefix)
+    return dense_weights(config, family, prefix, index)
+
+
+def _norms(decoder: Decoder, prefix: str) -> list[Weight]:
+    config, family = decoder.config, decoder.family
+    count = family.norms
+    if family.heads_of == "falcon":
+        count = _falcon_norms(config)
+    if family.special == "stablelm" and config.flag("use_parallel_residual"):
+        count = 1
+    if not family.feed_forward:
+        count = 1
+    biased, out = on(config, family.norm_bias), []
+    for number in range(count):
+        out += norm(f"{prefix}.norm{number}", config.number("hidden_size"), biased)
+    return out
+
+
+def _falcon_norms(config: ModelConfig) -> int:
+    if config.flag("new_decoder_architecture"):
+        return config.number("num_ln_in_parallel_attn", 2) or 2
+    return 1 if config.flag("parallel_attn", True) else 2
+
+
+def _predictors(decoder: Decoder) -> list[Weight]:
+    """Multi-token prediction layers: in the checkpoint, not loaded unless speculative decoding asks for them."""
+    config = decoder.config
+    count = config.number("num_nextn_predict_layers", 0)
+    if not count or not decoder.experts or config.model_type in ("nemotron_h",):
+        return []
+    hidden, out = config.number("hidden_size"), []
+    for number in range(min(count, 16)):
+        index = len(decoder.kinds) + number
+        last = len(decoder.kinds) - 1
+        prefix = f"model.layers.{index}"
+        out += [
+            replace(weight, name=weight.name.replace(f"model.layers.{last}.", prefix + "."))
+            for weight in _layer(decoder, last)
+        ]
+        out += [
+            Weight(f"{prefix}.embed_tokens", config.number("vocab_size"), hidden),
+            Weight(f"{prefix}.shared_head.head", config.number("vocab_size"), hidden),
+            Weight(f"{prefix}.eh_proj", hidden, 2 * hidden),
+            *[Weight(f"{prefix}.{name}", hidden) for name in ("enorm", "hnorm", "shared_head.norm")],
+        ]
+    return out
+
+
+__all__ = ["SAME_AS", "Decoder", "build", "is_tied", "open_decoder"]
