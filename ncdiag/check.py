@@ -11,9 +11,16 @@ from ncdiag.registry import ProbeSet
 
 def check(snapshot: Snapshot, probes: ProbeSet) -> list[Finding]:
     """The findings of every probe, each probe behind its own fence; none without at least one finding."""
-    findings = [unknown(f"{name} gave nothing: {node.unreachable}", name, source="node",
-                        remedy=f"see that {name} can be reached and has python3, then run it again")
-                for name, node in snapshot.nodes.items() if node.unreachable]
+    findings = [
+        unknown(
+            f"{name} gave nothing: {node.unreachable}",
+            name,
+            source="node",
+            remedy=f"see that {name} can be reached and has python3, then run it again",
+        )
+        for name, node in snapshot.nodes.items()
+        if node.unreachable
+    ]
     findings = [replace(finding, probe="node") for finding in findings]
     for name, reason in probes.broken.items():
         findings.append(replace(unknown(f"the probe {name} cannot be loaded: {reason}"), probe=name))

@@ -18,8 +18,9 @@ MAX_FACTS_BYTES = 8 << 20
 WORKERS = 4
 
 
-def collect(host: Host, probes: Sequence[Probe], *, budget_s: float = 60.0,
-            done: Optional[Callable[[str], None]] = None) -> NodeFacts:
+def collect(
+    host: Host, probes: Sequence[Probe], *, budget_s: float = 60.0, done: Optional[Callable[[str], None]] = None
+) -> NodeFacts:
     """The facts of all `probes`; one that raises, hangs or returns nonsense becomes its own entry in `errors`."""
     node = NodeFacts(host.node, meta=_meta(host))
     todo = [probe for probe in probes if probe.collect is not None][::-1]
@@ -32,7 +33,7 @@ def collect(host: Host, probes: Sequence[Probe], *, budget_s: float = 60.0,
             running[probe.id] = _Run(probe, host, finished)
         with finished:
             if not any(run.ended for run in running.values()):
-                finished.wait(max(0.01, min(run.deadline for run in running.values()) - time.monotonic()))
+                finished.wait(max(0.01, min(deadline, *(run.deadline for run in running.values())) - time.monotonic()))
         now = time.monotonic()
         for name in [name for name, run in running.items() if run.ended or now >= min(run.deadline, deadline)]:
             running.pop(name).settle(node)
@@ -42,7 +43,7 @@ def collect(host: Host, probes: Sequence[Probe], *, budget_s: float = 60.0,
             for probe in todo:
                 node.errors[probe.id] = "not started: the node's time of %g s was used up" % budget_s
             break
-    for name, run in running.items():
+    for run in running.values():
         run.settle(node)
     return node
 

@@ -11,6 +11,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import socket
 import stat as stat_module
 import subprocess
@@ -84,8 +85,15 @@ class Space:
     inodes_free: int
 
 
-_KINDS = {stat_module.S_IFREG: "file", stat_module.S_IFDIR: "folder", stat_module.S_IFLNK: "link",
-          stat_module.S_IFCHR: "character", stat_module.S_IFBLK: "block", stat_module.S_IFSOCK: "socket", stat_module.S_IFIFO: "fifo"}
+_KINDS = {
+    stat_module.S_IFREG: "file",
+    stat_module.S_IFDIR: "folder",
+    stat_module.S_IFLNK: "link",
+    stat_module.S_IFCHR: "character",
+    stat_module.S_IFBLK: "block",
+    stat_module.S_IFSOCK: "socket",
+    stat_module.S_IFIFO: "fifo",
+}
 _PROC_ENVIRON = re.compile(r"/proc/[^/]+(?:/task/\d+)?/environ$")
 _PROC_CMDLINE = re.compile(r"/proc/(?:\d+|self|thread-self)(?:/task/\d+)?/cmdline$")
 
@@ -109,6 +117,21 @@ def _error(path: str, error: OSError) -> HostError:
     return kind(path, reason, error.errno)
 
 
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Ends a command and its children; one that sits in the kernel is left to it."""
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    for pipe in (process.stdout, process.stderr):
+        if pipe is not None:
+            pipe.close()
+    try:
+        process.wait(1.0)
+    except subprocess.TimeoutExpired:
+        pass
+
+
 class Host:
     """The machine that this process runs on.
 
@@ -118,8 +141,14 @@ class Host:
 
     recorded = False
 
-    def __init__(self, *, python: Optional[str] = None, pid: Optional[int] = None,
-                 environment: Optional[Mapping[str, str]] = None, model: Optional[str] = None) -> None:
+    def __init__(
+        self,
+        *,
+        python: Optional[str] = None,
+        pid: Optional[int] = None,
+        environment: Optional[Mapping[str, str]] = None,
+        model: Optional[str] = None,
+    ) -> None:
         self.python = python
         self.pid = pid
         self.model = model
@@ -183,8 +212,13 @@ class Host:
             found = os.lstat(path)
         except OSError as error:
             raise _error(path, error) from None
-        return Stat(_KINDS.get(stat_module.S_IFMT(found.st_mode), "file"), stat_module.S_IMODE(found.st_mode),
-                    found.st_uid, found.st_gid, found.st_size)
+        return Stat(
+            _KINDS.get(stat_module.S_IFMT(found.st_mode), "file"),
+            stat_module.S_IMODE(found.st_mode),
+            found.st_uid,
+            found.st_gid,
+            found.st_size,
+        )
 
     def space(self, path: str) -> Space:
         """Size and free space of the file system that holds `path`."""
@@ -202,16 +236,20 @@ class Host:
             raise Absent(shown, "%s is not installed" % argv[0], errno.ENOENT)
         environment = {**os.environ, "LC_ALL": "C", "LANG": "C"}
         try:
-            process = subprocess.Popen([program, *argv[1:]], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                                       stderr=subprocess.PIPE, env=environment, start_new_session=True)
+            process = subprocess.Popen(
+                [program, *argv[1:]],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env=environment,
+                start_new_session=True,
+            )
         except OSError as error:
             raise _error(shown, error) from None
         try:
             out, err = process.communicate(timeout=timeout_s)
         except subprocess.TimeoutExpired:
-            process.kill()
-            process.stdout.close()  # type: ignore[union-attr]
-            process.stderr.close()  # type: ignore[union-attr]
+            _end(process)
             raise TimedOut(shown, "no answer within %g s" % timeout_s) from None
         return Output(process.returncode, redact.text(_decode(out[:limit])), redact.text(_decode(err[:limit])))
 
@@ -362,7 +400,7 @@ class Recorded(Host):
         rc = int(exits.get(name, trailer.group(1) if trailer else 0))
         if rc == 127:
             raise Absent(shown, "%s was not installed there" % shown.split()[0], errno.ENOENT)
-        return Output(rc, redact.text(content[:trailer.start()] if trailer else content), "")
+        return Output(rc, redact.text(content[: trailer.start()] if trailer else content), "")
 
     def environ(self) -> Dict[str, str]:
         told = self._meta.get("environ")
@@ -384,4 +422,3 @@ class Recorded(Host):
         if isinstance(told, int):
             raise _error(path, OSError(told, os.strerror(told)))
         return told
-

@@ -87,20 +87,45 @@ def skip(summary: str, node: Optional[str] = None, *, source: str = "", **where:
     return Finding(Status.SKIP, summary, _where(node, where), source=source)
 
 
-def unknown(summary: str, node: Optional[str] = None, *, source: str = "", remedy: Optional[str] = None,
-            cause: Optional[str] = None, **where: Any) -> Finding:
+def unknown(
+    summary: str,
+    node: Optional[str] = None,
+    *,
+    source: str = "",
+    remedy: Optional[str] = None,
+    cause: Optional[str] = None,
+    **where: Any,
+) -> Finding:
     """It could not be looked at; `summary` says why, `remedy` how to make it readable."""
     return Finding(Status.UNKNOWN, summary, _where(node, where), source=source, remedy=remedy, cause=cause)
 
 
-def warn(summary: str, node: Optional[str] = None, *, source: str = "", observed: Any = None, expected: Any = None,
-         cause: Optional[str] = None, remedy: Optional[str] = None, **where: Any) -> Finding:
+def warn(
+    summary: str,
+    node: Optional[str] = None,
+    *,
+    source: str = "",
+    observed: Any = None,
+    expected: Any = None,
+    cause: Optional[str] = None,
+    remedy: Optional[str] = None,
+    **where: Any,
+) -> Finding:
     """It works, but slower or less surely than it could."""
     return Finding(Status.WARN, summary, _where(node, where), observed, expected, source, cause, remedy)
 
 
-def fail(summary: str, node: Optional[str] = None, *, source: str = "", observed: Any = None, expected: Any = None,
-         cause: Optional[str] = None, remedy: Optional[str] = None, **where: Any) -> Finding:
+def fail(
+    summary: str,
+    node: Optional[str] = None,
+    *,
+    source: str = "",
+    observed: Any = None,
+    expected: Any = None,
+    cause: Optional[str] = None,
+    remedy: Optional[str] = None,
+    **where: Any,
+) -> Finding:
     """The engine will not start, or not work, like this."""
     return Finding(Status.FAIL, summary, _where(node, where), observed, expected, source, cause, remedy)
 
@@ -162,14 +187,18 @@ class Snapshot:
         return self.nodes[node].facts.get(probe) if node in self.nodes else None
 
     def as_dict(self) -> Dict[str, Any]:
-        return {"schema": SCHEMA, "kind": "snapshot", "plan": asdict(self.plan),
-                "nodes": {name: asdict(node) for name, node in self.nodes.items()}}
+        return {
+            "schema": SCHEMA,
+            "kind": "snapshot",
+            "plan": asdict(self.plan),
+            "nodes": {name: asdict(node) for name, node in self.nodes.items()},
+        }
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Snapshot:
         """Raises ValueError when `data` is no snapshot of a schema that is known here."""
         if not isinstance(data, Mapping) or data.get("kind") != "snapshot":
-            raise ValueError("not a snapshot (no \"kind\": \"snapshot\")")
+            raise ValueError('not a snapshot (no "kind": "snapshot")')
         if data.get("schema") != SCHEMA:
             raise ValueError("snapshot schema %r; this ncdiag reads %d" % (data.get("schema"), SCHEMA))
         try:
@@ -338,8 +367,10 @@ class RankState:
         """Keys of a newer ncdiag are passed over. Raises ValueError when `data` is no rank state."""
         try:
             known = {key: value for key, value in data.items() if key in cls.__dataclass_fields__}
-            known["threads"] = [{**thread, "frames": [Frame(**frame) for frame in thread["frames"]]}
-                                for thread in known.get("threads", ())]
+            known["threads"] = [
+                {**thread, "frames": [Frame(**frame) for frame in thread["frames"]]}
+                for thread in known.get("threads", ())
+            ]
             known["sockets"] = [Socket(**item) for item in known.get("sockets", ())]
             if known.get("progress") is not None:
                 known["progress"] = Progress(**known["progress"])

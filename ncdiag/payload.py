@@ -14,7 +14,7 @@ ROOT = os.path.dirname(os.path.abspath(ncdiag.__file__))
 BEGIN = "ncdiag-payload-begin"
 END = "ncdiag-payload-end"
 
-MAIN = f'''\
+MAIN = f"""\
 import json, os, sys
 request = json.loads(sys.argv[1]) if len(sys.argv) > 1 else {{}}
 from dataclasses import asdict
@@ -31,7 +31,7 @@ text = json.dumps(asdict(node))
 sys.stdout.write("\\n{BEGIN} %d\\n%s\\n{END}\\n" % (len(text), text))
 sys.stdout.flush()
 os._exit(0)
-'''
+"""
 """Ends with os._exit: a thread stuck in the kernel must not keep the node's process alive."""
 
 
@@ -88,8 +88,11 @@ def pack(folders: Sequence[str] = ()) -> bytes:
     start = ["ncdiag", "ncdiag.collect", "ncdiag.registry", "ncdiag.host"]
     for path in probes.values():
         start.extend(_imports(path, "ncdiag.probes"))
-    files = {os.path.relpath(path, os.path.dirname(ROOT)): path for name, path in modules(start).items()
-             if not name.startswith("ncdiag.probes")}
+    files = {
+        os.path.relpath(path, os.path.dirname(ROOT)): path
+        for name, path in modules(start).items()
+        if not name.startswith("ncdiag.probes")
+    }
     files.update(probes)
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -113,7 +116,7 @@ def unwrap(printed: str) -> str:
     size, _, body = rest.partition("\n")
     if not begin or not size.strip().isdigit():
         raise ValueError("its output holds no facts")
-    text = body[:int(size)]
-    if len(text) < int(size) or not body[int(size):].lstrip("\r").startswith(f"\n{END}"):
+    text = body[: int(size)]
+    if len(text) < int(size) or not body[int(size) :].lstrip("\r").startswith(f"\n{END}"):
         raise ValueError(f"its output was cut: {len(text)} of {size.strip()} characters")
     return text

@@ -25,8 +25,18 @@ class Recorder(Host):
         super().__init__(python=live.python, pid=live.pid, model=live.model)
         self._live = live
         self._tree = MemoryTree()
-        self._meta: dict[str, Any] = {"node": live.node, "pid": live.pid, "python": live.python, "model": live.model,
-                                      "errors": {}, "commands": {}, "exits": {}, "answers": {}, "stat": {}, "space": {}}
+        self._meta: dict[str, Any] = {
+            "node": live.node,
+            "pid": live.pid,
+            "python": live.python,
+            "model": live.model,
+            "errors": {},
+            "commands": {},
+            "exits": {},
+            "answers": {},
+            "stat": {},
+            "space": {},
+        }
         self._lock = threading.Lock()
 
     @property

@@ -11,44 +11,62 @@ from typing import Any, Dict, List, Mapping, Match, Sequence
 
 MASK = "<redacted>"
 
-_SECRET_WORD = (r"(?:passwords?|passwd|passphrase|pwd|secrets?|credentials?|tokens?|api[_-]?keys?|apikey|access[_-]?keys?"
-                r"|private[_-]?keys?|signing[_-]?keys?|encryption[_-]?keys?|auth[_-]?keys?|account[_-]?keys?|authorization|auth"
-                r"|cookies?|session[_-]?keys?|bearer|sas|dsn|connection[_-]?string|webhook[_-]?url)")
+_SECRET_WORD = (
+    r"(?:passwords?|passwd|passphrase|pwd|secrets?|credentials?|tokens?|api[_-]?keys?|apikey|access[_-]?keys?"
+    r"|private[_-]?keys?|signing[_-]?keys?|encryption[_-]?keys?|auth[_-]?keys?|account[_-]?keys?|authorization|auth"
+    r"|cookies?|session[_-]?keys?|bearer|sas|dsn|connection[_-]?string|webhook[_-]?url)"
+)
 # A name is secret when one of its words is: HF_TOKEN, --api-key, aws_secret_access_key; not TOKENIZER, MONKEY, max_tokens, RAY_AUTH_MODE.
-_NAME = re.compile(r"(?:^|[_\-.])" + _SECRET_WORD + r"(?:$|[_\-.](?:id|value|file|b64|base64|data|json|content|header|\d+)$)", re.I)
-_NOT_SECRET = re.compile(r"(?:max|min|num|total|new|per|prompt|completion|cached|batched|pad|eos|bos|stop)[\w-]*[_-]tokens?(?:$|[_-])"
-                         r"|tokens?[_-]per|^PWD$|^OLDPWD$|_auth[_-]mode$|auth_sock$", re.I)
+_NAME = re.compile(
+    r"(?:^|[_\-.])" + _SECRET_WORD + r"(?:$|[_\-.](?:id|value|file|b64|base64|data|json|content|header|\d+)$)", re.I
+)
+_NOT_SECRET = re.compile(
+    r"(?:max|min|num|total|new|per|prompt|completion|cached|batched|pad|eos|bos|stop)[\w-]*[_-]tokens?(?:$|[_-])"
+    r"|tokens?[_-]per|^PWD$|^OLDPWD$|_auth[_-]mode$|auth_sock$",
+    re.I,
+)
 
-_FORMS = re.compile("|".join((
-    r"(?P<pem>-----BEGIN [A-Z ]*PRIVATE KEY-----[\s\S]*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z))",
-    r"\b(?:hf|api_org)_[A-Za-z0-9]{16,}\b",
-    r"\bgh[opsru]_[A-Za-z0-9]{20,}\b",
-    r"\bgithub_pat_[A-Za-z0-9_]{20,}\b",
-    r"\bglpat-[A-Za-z0-9_-]{16,}\b",
-    r"\b(?:sk|pk|rk)[-_](?:[A-Za-z0-9]+[-_])*[A-Za-z0-9_-]{16,}\b",
-    r"\bnvapi-[A-Za-z0-9_-]{16,}",
-    r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b",
-    r"\bAIza[A-Za-z0-9_-]{30,}",
-    r"\bya29\.[A-Za-z0-9_-]{16,}",
-    r"\bxox[abeoprs]-[A-Za-z0-9-]{10,}",
-    r"\bxapp-[A-Za-z0-9-]{10,}",
-    r"\bhooks\.slack\.com/services/[A-Za-z0-9/]+",
-    r"\bdop_v1_[a-f0-9]{32,}\b",
-    r"\bnpm_[A-Za-z0-9]{30,}\b",
-    r"\bpypi-[A-Za-z0-9_-]{30,}",
-    r"\bwandb_v1_[A-Za-z0-9_]{16,}",
-    r"\bAccountKey=[A-Za-z0-9+/=]{16,}",
-    r"\b[?&]?sig=[A-Za-z0-9%+/=]{20,}",
-    r"\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*",
-    r"(?P<scheme>\b[a-z][a-z0-9+.-]*://[^\s:/@'\"]*:)[^\s@/'\"]+(?=@)",
-    r"(?P<bearer>\b(?:bearer|basic|token)\s+)(?=[A-Za-z0-9._~+/-]*\d)[A-Za-z0-9._~+/-]{16,}=*",
-)), re.I)
+_FORMS = re.compile(
+    "|".join(
+        (
+            r"(?P<pem>-----BEGIN [A-Z ]*PRIVATE KEY-----[\s\S]*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z))",
+            r"\b(?:hf|api_org)_[A-Za-z0-9]{16,}\b",
+            r"\bgh[opsru]_[A-Za-z0-9]{20,}\b",
+            r"\bgithub_pat_[A-Za-z0-9_]{20,}\b",
+            r"\bglpat-[A-Za-z0-9_-]{16,}\b",
+            r"\b(?:sk|pk|rk)[-_](?:[A-Za-z0-9]+[-_])*[A-Za-z0-9_-]{16,}\b",
+            r"\bnvapi-[A-Za-z0-9_-]{16,}",
+            r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b",
+            r"\bAIza[A-Za-z0-9_-]{30,}",
+            r"\bya29\.[A-Za-z0-9_-]{16,}",
+            r"\bxox[abeoprs]-[A-Za-z0-9-]{10,}",
+            r"\bxapp-[A-Za-z0-9-]{10,}",
+            r"\bhooks\.slack\.com/services/[A-Za-z0-9/]+",
+            r"\bdop_v1_[a-f0-9]{32,}\b",
+            r"\bnpm_[A-Za-z0-9]{30,}\b",
+            r"\bpypi-[A-Za-z0-9_-]{30,}",
+            r"\bwandb_v1_[A-Za-z0-9_]{16,}",
+            r"\bAccountKey=[A-Za-z0-9+/=]{16,}",
+            r"\b[?&]?sig=[A-Za-z0-9%+/=]{20,}",
+            r"\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*",
+            r"(?P<scheme>\b[a-z][a-z0-9+.-]*://[^\s:/@'\"]*:)[^\s@/'\"]+(?=@)",
+            r"(?P<bearer>\b(?:bearer|basic|token)\s+)(?=[A-Za-z0-9._~+/-]*\d)[A-Za-z0-9._~+/-]{16,}=*",
+        )
+    ),
+    re.I,
+)
 # a cheap look before the costly one: what every form above needs
-_HINT = re.compile(r"PRIVATE KEY|hf_|api_org_|gh[opsru]_|github_pat_|glpat-|[spr]k[-_]|nvapi-|A[KS]IA|AIza|ya29|xox|xapp-|hooks\.slack|dop_v1|npm_|pypi-"
-                   r"|wandb_v1|AccountKey|sig=|eyJ|://|bearer|basic|token", re.I)
+_HINT = re.compile(
+    r"PRIVATE KEY|hf_|api_org_|gh[opsru]_|github_pat_|glpat-|[spr]k[-_]|nvapi-|A[KS]IA|AIza|ya29|xox|xapp-|hooks\.slack|dop_v1|npm_|pypi-"
+    r"|wandb_v1|AccountKey|sig=|eyJ|://|bearer|basic|token",
+    re.I,
+)
+_VALUE = r"(?P<value>(?<=[\"'])[^\"'\n]*|[^\s\"',;&}\])\x00]+)"
 _ASSIGNMENT = re.compile(
-    r"(?P<lead>(?P<quote>[\"']?)(?P<name>[A-Za-z][A-Za-z0-9_.-]*)(?P=quote)[\"']?(?P<sep>\s*[=:]\s*|\s+)(?P<open>[\"']?))"
-    r"(?P<value>(?<=[\"'])[^\"'\n]*|[^\s\"',;&}\])\x00]+)")
+    r"(?P<lead>(?P<quote>[\"']?)(?P<name>[A-Za-z][A-Za-z0-9_.-]*)(?P=quote)\s*[=:]\s*[\"']?)" + _VALUE
+)
+_OPTION = re.compile(r"(?P<lead>(?<![\w-])--?(?P<name>[A-Za-z][A-Za-z0-9_.-]*)\s+[\"']?)" + _VALUE)
+_NO_VALUES = ("none", "null", "true", "false", "bearer", "basic")
 _SECRET_HINT = re.compile(_SECRET_WORD, re.I)
 
 
@@ -61,19 +79,11 @@ def _mask_form(match: Match[str]) -> str:
     return (match.group("scheme") or match.group("bearer") or "") + MASK
 
 
-def _mask_assignment(match: Match[str]) -> str:
-    name, separator, value = match.group("name"), match.group("sep"), match.group("value")
-    if not value or MASK in value or not is_secret_name(name):
-        return match.group(0)
-    if separator.isspace() and not match.group("lead").startswith("-") and not _preceded_by_dash(match):
-        return match.group(0)          # "token expired": prose, not an assignment
-    if value.lower() in ("none", "null", "true", "false", "bearer", "basic"):
+def _mask_value(match: Match[str]) -> str:
+    value = match.group("value")
+    if not value or MASK in value or not is_secret_name(match.group("name")) or value.lower() in _NO_VALUES:
         return match.group(0)
     return match.group("lead") + MASK
-
-
-def _preceded_by_dash(match: Match[str]) -> bool:
-    return match.start() > 0 and match.string[match.start() - 1] == "-"
 
 
 def text(value: str) -> str:
@@ -81,7 +91,7 @@ def text(value: str) -> str:
     if _HINT.search(value):
         value = _FORMS.sub(_mask_form, value)
     if _SECRET_HINT.search(value):
-        value = _ASSIGNMENT.sub(_mask_assignment, value)
+        value = _OPTION.sub(_mask_value, _ASSIGNMENT.sub(_mask_value, value))
     return value
 
 
@@ -111,8 +121,10 @@ def data(value: Any) -> Any:
     if isinstance(value, str):
         return text(value)
     if isinstance(value, Mapping):
-        return {key: MASK if isinstance(item, str) and item and isinstance(key, str) and is_secret_name(key) else data(item)
-                for key, item in value.items()}
+        return {
+            key: MASK if isinstance(item, str) and item and isinstance(key, str) and is_secret_name(key) else data(item)
+            for key, item in value.items()
+        }
     if isinstance(value, (list, tuple)):
         return [data(item) for item in value]
     return value

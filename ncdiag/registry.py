@@ -8,7 +8,7 @@ import os
 import pkgutil
 import sys
 from types import ModuleType
-from typing import Dict, Iterable, List, Sequence, Tuple
+from typing import Callable, Dict, Iterable, List, Sequence
 
 from ncdiag.model import Probe
 
@@ -27,7 +27,9 @@ class ProbeSet(Dict[str, Probe]):
                 raise KeyError(name)
         out = ProbeSet()
         out.update((name, probe) for name, probe in self.items() if (not only or name in only) and name not in without)
-        out.broken = {name: reason for name, reason in self.broken.items() if (not only or name in only) and name not in without}
+        out.broken = {
+            name: reason for name, reason in self.broken.items() if (not only or name in only) and name not in without
+        }
         return out
 
     def sources(self, wanted: Iterable[str]) -> List[Probe]:
@@ -49,21 +51,23 @@ def load(folders: Sequence[str] = ()) -> ProbeSet:
     try:
         package = importlib.import_module("ncdiag.probes")
     except ImportError as error:
-        raise FileNotFoundError("ncdiag/probes is missing; it is a link to ../probes that must exist in the checkout") from error
+        raise FileNotFoundError(
+            "ncdiag/probes is missing; it is a link to ../probes that must exist in the checkout"
+        ) from error
     found = ProbeSet()
     for name in sorted(module.name for module in pkgutil.iter_modules(package.__path__)):
-        _take(found, name, lambda name=name: importlib.import_module("ncdiag.probes." + name))  # type: ignore[misc]
+        _take(found, name, lambda name=name: importlib.import_module("ncdiag.probes." + name))
     for folder in folders:
         if not os.path.isdir(folder):
             raise FileNotFoundError("%s: no such folder of probes" % folder)
         for file in sorted(os.listdir(folder)):
             if file.endswith(".py") and not file.startswith("_"):
                 path = os.path.join(folder, file)
-                _take(found, file[:-3], lambda path=path: _load_file(path))  # type: ignore[misc]
+                _take(found, file[:-3], lambda path=path: _load_file(path))
     return found
 
 
-def _take(found: ProbeSet, name: str, loader) -> None:  # type: ignore[no-untyped-def]
+def _take(found: ProbeSet, name: str, loader: Callable[[], ModuleType]) -> None:
     identity = name.replace("_", "-")
     try:
         probe = loader().PROBE

@@ -163,7 +163,9 @@ class MemoryTree(Tree):
                 for number, member in enumerate(archive):
                     total += member.size
                     if number >= MAX_ENTRIES or total > MAX_BYTES:
-                        raise ValueError("%s: more than %d entries or %d bytes unpacked" % (file, MAX_ENTRIES, MAX_BYTES))
+                        raise ValueError(
+                            "%s: more than %d entries or %d bytes unpacked" % (file, MAX_ENTRIES, MAX_BYTES)
+                        )
                     tree._add_member(archive, member, file)
         except (tarfile.TarError, EOFError, OSError, OverflowError) as error:
             raise ValueError("%s: not a readable tar archive (%s)" % (file, error)) from error
@@ -195,11 +197,11 @@ def strip_single_folder(tree: MemoryTree) -> MemoryTree:
     prefix, inner = "/" + top[0], MemoryTree()
     for path in tree.folders:
         if path.startswith(prefix + "/"):
-            inner.add_folder(path[len(prefix):])
+            inner.add_folder(path[len(prefix) :])
     for path, content in tree.files.items():
-        inner.add_file(path[len(prefix):], content)
+        inner.add_file(path[len(prefix) :], content)
     for path, target in tree.links.items():
-        inner.add_link(path[len(prefix):], target)
+        inner.add_link(path[len(prefix) :], target)
     return inner
 
 

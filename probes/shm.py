@@ -37,14 +37,26 @@ def judge(snapshot: Snapshot) -> Iterator[Finding]:
         total, free = facts["total_bytes"] >> 20, facts["free_bytes"] >> 20
         seen = {"total_mib": total, "free_mib": free}
         if facts["free_bytes"] < NEEDED_BYTES:
-            yield fail(f"/dev/shm has {free} MiB free of {total} MiB; two ranks on a node need {NEEDED_BYTES >> 20} MiB", node,
-                       source="statvfs /dev/shm", observed=seen, expected={"free_mib": NEEDED_BYTES >> 20}, cause="shm-too-small",
-                       remedy="start the container with --shm-size=16g or --ipc=host (Kubernetes: an emptyDir with medium: Memory on "
-                              "/dev/shm), or remove stale files in /dev/shm")
+            yield fail(
+                f"/dev/shm has {free} MiB free of {total} MiB; two ranks on a node need {NEEDED_BYTES >> 20} MiB",
+                node,
+                source="statvfs /dev/shm",
+                observed=seen,
+                expected={"free_mib": NEEDED_BYTES >> 20},
+                cause="shm-too-small",
+                remedy="start the container with --shm-size=16g or --ipc=host (Kubernetes: an emptyDir with medium: Memory on "
+                "/dev/shm), or remove stale files in /dev/shm",
+            )
         elif facts["free_bytes"] < COMFORTABLE_BYTES:
-            yield warn(f"/dev/shm has only {free} MiB free of {total} MiB", node, source="statvfs /dev/shm", observed=seen,
-                       expected={"free_mib": COMFORTABLE_BYTES >> 20}, cause="shm-too-small",
-                       remedy="give the container at least 1 GiB: --shm-size=16g or --ipc=host")
+            yield warn(
+                f"/dev/shm has only {free} MiB free of {total} MiB",
+                node,
+                source="statvfs /dev/shm",
+                observed=seen,
+                expected={"free_mib": COMFORTABLE_BYTES >> 20},
+                cause="shm-too-small",
+                remedy="give the container at least 1 GiB: --shm-size=16g or --ipc=host",
+            )
         else:
             yield ok(f"/dev/shm has {free} MiB free of {total} MiB", node, source="statvfs /dev/shm", observed=seen)
 

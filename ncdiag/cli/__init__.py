@@ -15,6 +15,7 @@ from ncdiag.exits import Exit
 COMMANDS = {
     "preflight": "Judge the nodes before an engine is started.",
     "collect": "Save what the nodes tell, to judge or mail it later.",
+    "playbook": "Walk the runbook of a cause: look, ask, and repair what was confirmed.",
 }
 """Command -> what it does, in one line. The code is `command` in ncdiag/cli/<name with underscores>.py."""
 
@@ -29,6 +30,7 @@ class LazyGroup(click.Group):
         if name not in COMMANDS:
             return None
         command: click.Command = importlib.import_module("ncdiag.cli." + name.replace("-", "_")).command
+        _name_variables(command, name)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -36,11 +38,30 @@ class LazyGroup(click.Group):
             formatter.write_dl(list(COMMANDS.items()))
 
 
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "NCDIAG", "max_content_width": 100})
+def _name_variables(command: click.Command, path: str) -> None:
+    """Gives every option the variable that its long name says: `preflight --nodes` is NCDIAG_PREFLIGHT_NODES."""
+    for option in command.params:
+        if isinstance(option, click.Option) and option.envvar is None:
+            option.envvar = f"NCDIAG_{path}_{max(option.opts, key=len).lstrip('-')}".upper().replace("-", "_")
+    if isinstance(command, click.Group):
+        for name, inner in command.commands.items():
+            _name_variables(inner, f"{path}_{name}")
+
+
+@click.group(
+    cls=LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "NCDIAG", "max_content_width": 100},
+)
 @click.version_option(__version__, prog_name="ncdiag")
 @click.option("-v", "--verbose", count=True, help="Say more; with an error, show where it came from.")
 @click.option("-q", "--quiet", is_flag=True, help="No progress, no advice: the result only.")
-@click.option("--color", type=click.Choice(["auto", "always", "never"]), default="auto", show_default=True, help="NO_COLOR is honoured too.")
+@click.option(
+    "--color",
+    type=click.Choice(["auto", "always", "never"]),
+    default="auto",
+    show_default=True,
+    help="NO_COLOR is honoured too.",
+)
 @click.pass_context
 def cli(ctx: click.Context, verbose: int, quiet: bool, color: str) -> None:
     """Says which node, which device, which setting keeps a sharded engine from coming up, and what to do.
@@ -73,7 +94,9 @@ def main() -> NoReturn:
 
 
 def _broke(error: Exception) -> NoReturn:
-    if any(argument.startswith("-v") or argument == "--verbose" for argument in sys.argv[1:]) or os.environ.get("NCDIAG_VERBOSE"):
+    if any(argument.startswith("-v") or argument == "--verbose" for argument in sys.argv[1:]) or os.environ.get(
+        "NCDIAG_VERBOSE"
+    ):
         import traceback
 
         traceback.print_exc()

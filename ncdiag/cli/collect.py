@@ -16,8 +16,17 @@ from ncdiag.exits import Exit
 @click.command()
 @node_options
 @plan_options
-@click.option("-o", "--output", type=click.Path(), help="The snapshot (JSON) to write, stdout by default; with --record the folder or .tar.gz.")
-@click.option("--record", is_flag=True, help="Write the files and answers themselves as a tree, not the facts read from them (this machine only).")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(),
+    help="The snapshot (JSON) to write, stdout by default; with --record the folder or .tar.gz.",
+)
+@click.option(
+    "--record",
+    is_flag=True,
+    help="Write the files and answers themselves as a tree, not the facts read from them (this machine only).",
+)
 @click.pass_obj
 def command(obj: dict[str, Any], output: str | None, record: bool, **options: Any) -> int:
     """Save what the nodes tell, with secrets masked; `ncdiag preflight --nodes file:…` judges it later, anywhere."""
@@ -37,8 +46,12 @@ def _record(probes: Any, options: dict[str, Any], model: str | None, output: str
     from ncdiag.record import Recorder
 
     if output is None or options["nodes"] != "local":
-        raise click.UsageError("--record writes a tree of this machine: give -o FOLDER or -o FILE.tar.gz, and no other --nodes")
-    recorder = Recorder(Host(python=options["python"], pid=options["pid"], environment=read_env_file(options["env_file"]), model=model))
+        raise click.UsageError(
+            "--record writes a tree of this machine: give -o FOLDER or -o FILE.tar.gz, and no other --nodes"
+        )
+    recorder = Recorder(
+        Host(python=options["python"], pid=options["pid"], environment=read_env_file(options["env_file"]), model=model)
+    )
     node = collect(recorder, probes, budget_s=options["timeout_s"])
     try:
         recorder.save(output)

@@ -31,8 +31,15 @@ def choose_probes(folders: Sequence[str], only: Sequence[str], skip: Sequence[st
 
 def gather(everything: ProbeSet, chosen: ProbeSet, plan: Plan, options: dict[str, Any], quiet: bool) -> Snapshot:
     """Collects on the fleet. Raises click.UsageError when the fleet as a whole cannot be used."""
-    request = Request(everything.sources(chosen), tuple(options["folders"]), options["python"], options["pid"],
-                      read_env_file(options["env_file"]), plan.model, options["timeout_s"])
+    request = Request(
+        everything.sources(chosen),
+        tuple(options["folders"]),
+        options["python"],
+        options["pid"],
+        read_env_file(options["env_file"]),
+        plan.model,
+        options["timeout_s"],
+    )
     try:
         fleet = open_fleet(options["nodes"])
         with Progress(len(request.probes), quiet) as progress:

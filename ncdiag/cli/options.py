@@ -21,45 +21,116 @@ def _stack(options: Sequence[Callable[[Any], Any]]) -> Callable[[F], F]:
         for option in reversed(options):
             command = option(command)
         return command
+
     return apply
 
 
 def output_options(*formats: str) -> Callable[[F], F]:
     """`--format` with the given choices (the first is the default) and `-o`."""
-    return _stack([
-        click.option("--format", "format_", type=click.Choice(formats), default=formats[0], show_default=True, help="How the result is written."),
-        click.option("-o", "--output", type=click.Path(dir_okay=False), help="Write the result to this file (mode 0600) instead of stdout."),
-    ])
+    return _stack(
+        [
+            click.option(
+                "--format",
+                "format_",
+                type=click.Choice(formats),
+                default=formats[0],
+                show_default=True,
+                help="How the result is written.",
+            ),
+            click.option(
+                "-o",
+                "--output",
+                type=click.Path(dir_okay=False),
+                help="Write the result to this file (mode 0600) instead of stdout.",
+            ),
+        ]
+    )
 
 
-node_options = _stack([
-    click.option("--nodes", default="local", show_default=True, metavar="WHERE", help="Which nodes: local, file:SNAPSHOT or file:TREE."),
-    click.option("--only", multiple=True, metavar="PROBE", help="Run only this probe. May be given more than once."),
-    click.option("--skip", multiple=True, metavar="PROBE", help="Leave this probe out. May be given more than once."),
-    click.option("--probes", "folders", multiple=True, type=click.Path(file_okay=False), metavar="DIR", help="A folder with probes of your own."),
-    click.option("--pid", type=int, metavar="PID", help="A running process of the engine: its environment and libraries are read."),
-    click.option("--python", metavar="PATH", help="The engine's interpreter, when it is not this one and not running."),
-    click.option("--env-file", type=click.Path(dir_okay=False), help="NAME=VALUE lines that the engine will be started with."),
-    click.option("--timeout", "timeout_s", type=click.FloatRange(min=1), default=60.0, show_default=True, help="Seconds that one node may take."),
-])
+node_options = _stack(
+    [
+        click.option(
+            "--nodes",
+            default="local",
+            show_default=True,
+            metavar="WHERE",
+            help="Which nodes: local, file:SNAPSHOT or file:TREE.",
+        ),
+        click.option(
+            "--only", multiple=True, metavar="PROBE", help="Run only this probe. May be given more than once."
+        ),
+        click.option(
+            "--skip", multiple=True, metavar="PROBE", help="Leave this probe out. May be given more than once."
+        ),
+        click.option(
+            "--probes",
+            "folders",
+            multiple=True,
+            type=click.Path(file_okay=False),
+            metavar="DIR",
+            help="A folder with probes of your own.",
+        ),
+        click.option(
+            "--pid",
+            type=int,
+            metavar="PID",
+            help="A running process of the engine: its environment and libraries are read.",
+        ),
+        click.option(
+            "--python", metavar="PATH", help="The engine's interpreter, when it is not this one and not running."
+        ),
+        click.option(
+            "--env-file", type=click.Path(dir_okay=False), help="NAME=VALUE lines that the engine will be started with."
+        ),
+        click.option(
+            "--timeout",
+            "timeout_s",
+            type=click.FloatRange(min=1),
+            default=60.0,
+            show_default=True,
+            help="Seconds that one node may take.",
+        ),
+    ]
+)
 
-plan_options = _stack([
-    click.option("--tp", type=click.IntRange(min=1), help="Tensor-parallel size of the engine that is meant to run."),
-    click.option("--pp", type=click.IntRange(min=1), help="Pipeline-parallel size."),
-    click.option("--dp", type=click.IntRange(min=1), help="Data-parallel size."),
-    click.option("--model", metavar="PATH", help="The model as the engine will be given it."),
-    click.option("--port", "ports", type=click.IntRange(1, 65535), multiple=True, help="A TCP port that the engine or the store will want."),
-    click.option("--nccl-version", metavar="X.Y.Z", help="Judge by this NCCL where the library cannot be found."),
-])
+plan_options = _stack(
+    [
+        click.option(
+            "--tp", type=click.IntRange(min=1), help="Tensor-parallel size of the engine that is meant to run."
+        ),
+        click.option("--pp", type=click.IntRange(min=1), help="Pipeline-parallel size."),
+        click.option("--dp", type=click.IntRange(min=1), help="Data-parallel size."),
+        click.option("--model", metavar="PATH", help="The model as the engine will be given it."),
+        click.option(
+            "--port",
+            "ports",
+            type=click.IntRange(1, 65535),
+            multiple=True,
+            help="A TCP port that the engine or the store will want.",
+        ),
+        click.option("--nccl-version", metavar="X.Y.Z", help="Judge by this NCCL where the library cannot be found."),
+    ]
+)
 
-fail_on_option = click.option("--fail-on", type=click.Choice(["warn", "fail"]), default="fail", show_default=True,
-                              help="From which status on the exit code is 1.")
+fail_on_option = click.option(
+    "--fail-on",
+    type=click.Choice(["warn", "fail"]),
+    default="fail",
+    show_default=True,
+    help="From which status on the exit code is 1.",
+)
 
 
 def plan_of(values: dict[str, Any]) -> Plan:
     """Takes the plan's options out of a command's keyword arguments."""
-    return Plan(tp=values.pop("tp"), pp=values.pop("pp"), dp=values.pop("dp"), model=values.pop("model"),
-                ports=tuple(values.pop("ports")), nccl_version=values.pop("nccl_version"))
+    return Plan(
+        tp=values.pop("tp"),
+        pp=values.pop("pp"),
+        dp=values.pop("dp"),
+        model=values.pop("model"),
+        ports=tuple(values.pop("ports")),
+        nccl_version=values.pop("nccl_version"),
+    )
 
 
 def read_env_file(path: str | None) -> dict[str, str]:

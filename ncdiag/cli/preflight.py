@@ -8,7 +8,15 @@ import click
 
 from ncdiag.check import check
 from ncdiag.cli.gather import choose_probes, gather
-from ncdiag.cli.options import exit_code, fail_on_option, node_options, output_options, plan_of, plan_options, write_result
+from ncdiag.cli.options import (
+    exit_code,
+    fail_on_option,
+    node_options,
+    output_options,
+    plan_of,
+    plan_options,
+    write_result,
+)
 
 
 @click.command()
@@ -35,6 +43,13 @@ def command(obj: dict[str, Any], fail_on: str, format_: str, output: str | None,
     else:
         from ncdiag.report.console import findings_as_text
 
-        write_result(findings_as_text(list(snapshot.nodes), findings, show_all=show_all or obj["verbose"] > 0,
-                                      color=None if output else obj["color"]), output)
+        write_result(
+            findings_as_text(
+                list(snapshot.nodes),
+                findings,
+                show_all=show_all or obj["verbose"] > 0,
+                color=None if output else obj["color"],
+            ),
+            output,
+        )
     return code

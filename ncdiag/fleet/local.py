@@ -13,6 +13,10 @@ class LocalFleet(Fleet):
         self._host = host
 
     def collect(self, request: Request, progress: Progress) -> list[NodeFacts]:
-        host = self._host or Host(python=request.python, pid=request.pid, environment=request.environment, model=request.model)
+        host = self._host or Host(
+            python=request.python, pid=request.pid, environment=request.environment, model=request.model
+        )
         node = host.node
-        return [collect(host, request.probes, budget_s=request.node_timeout_s, done=lambda probe: progress(node, probe))]
+        return [
+            collect(host, request.probes, budget_s=request.node_timeout_s, done=lambda probe: progress(node, probe))
+        ]

@@ -16,7 +16,13 @@ from rich.text import Text
 from ncdiag.check import counts
 from ncdiag.model import Finding, Status
 
-STYLES = {Status.FAIL: "bold red", Status.WARN: "yellow", Status.UNKNOWN: "magenta", Status.OK: "green", Status.SKIP: "dim"}
+STYLES = {
+    Status.FAIL: "bold red",
+    Status.WARN: "yellow",
+    Status.UNKNOWN: "magenta",
+    Status.OK: "green",
+    Status.SKIP: "dim",
+}
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 
@@ -30,7 +36,9 @@ def make_console(color: str | None) -> tuple[Console, io.StringIO]:
     buffer = io.StringIO()
     wanted = color == "always" or (color == "auto" and sys.stdout.isatty() and "NO_COLOR" not in os.environ)
     width = min(shutil.get_terminal_size((100, 40)).columns, 140)
-    return Console(file=buffer, width=max(width, 60), force_terminal=wanted, no_color=not wanted, highlight=False, soft_wrap=False), buffer
+    return Console(
+        file=buffer, width=max(width, 60), force_terminal=wanted, no_color=not wanted, highlight=False, soft_wrap=False
+    ), buffer
 
 
 def findings_as_text(nodes: Sequence[str], findings: Sequence[Finding], *, show_all: bool, color: str | None) -> str:
@@ -84,7 +92,9 @@ def _print(console: Console, alike: list[Finding], node_count: int) -> None:
 def _verdict(nodes: Sequence[str], numbers: dict[str, int]) -> Text:
     shown = f"{len(nodes)} node{'s' if len(nodes) != 1 else ''}"
     text = Text(f"\n{shown}: ")
-    parts = [(status, numbers[status.value]) for status in (Status.FAIL, Status.WARN, Status.UNKNOWN, Status.OK, Status.SKIP)]
+    parts = [
+        (status, numbers[status.value]) for status in (Status.FAIL, Status.WARN, Status.UNKNOWN, Status.OK, Status.SKIP)
+    ]
     for index, (status, number) in enumerate(parts):
         text.append((", " if index else "") + f"{number} {status.value}", STYLES[status] if number else "dim")
     return text
