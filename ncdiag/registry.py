@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import importlib.util
 import os
@@ -34,7 +35,8 @@ class ProbeSet(Dict[str, Probe]):
 
     def sources(self, wanted: Iterable[str]) -> List[Probe]:
         """Probes whose facts the wanted ones need, themselves included, each once."""
-        todo, seen = list(wanted), {}  # type: Tuple[List[str], Dict[str, Probe]]
+        todo: List[str] = list(wanted)
+        seen: Dict[str, Probe] = {}
         while todo:
             name = todo.pop()
             if name in self and name not in seen:
@@ -56,14 +58,14 @@ def load(folders: Sequence[str] = ()) -> ProbeSet:
         ) from error
     found = ProbeSet()
     for name in sorted(module.name for module in pkgutil.iter_modules(package.__path__)):
-        _take(found, name, lambda name=name: importlib.import_module("ncdiag.probes." + name))
+        _take(found, name, functools.partial(importlib.import_module, "ncdiag.probes." + name))
     for folder in folders:
         if not os.path.isdir(folder):
             raise FileNotFoundError("%s: no such folder of probes" % folder)
         for file in sorted(os.listdir(folder)):
             if file.endswith(".py") and not file.startswith("_"):
                 path = os.path.join(folder, file)
-                _take(found, file[:-3], lambda path=path: _load_file(path))
+                _take(found, file[:-3], functools.partial(_load_file, path))
     return found
 
 

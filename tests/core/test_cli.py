@@ -36,6 +36,7 @@ def ncdiag(
 ) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "ncdiag", *arguments],
+        check=False,
         capture_output=True,
         text=True,
         timeout=120,

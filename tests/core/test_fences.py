@@ -35,6 +35,10 @@ def _judge_breaks(snapshot: Snapshot) -> Iterator[Finding]:
     raise KeyError("missing")
 
 
+def _judge_odd(snapshot: Snapshot) -> Any:
+    return ["x"]
+
+
 def _raise(error: BaseException) -> Any:
     raise error
 
@@ -72,9 +76,7 @@ def test_judge_that_breaks_keeps_what_it_said() -> None:
 
 
 def test_judge_that_says_nothing_or_no_finding() -> None:
-    findings = check(
-        Snapshot(), _set(Probe("silent", "s", lambda snapshot: ()), Probe("odd", "o", lambda snapshot: ["x"]))
-    )  # type: ignore[list-item]
+    findings = check(Snapshot(), _set(Probe("silent", "s", lambda snapshot: ()), Probe("odd", "o", _judge_odd)))
     assert [finding.status.value for finding in findings] == ["unknown", "unknown"]
 
 

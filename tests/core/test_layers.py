@@ -13,6 +13,7 @@ ROOT = Path(__file__).parent.parent.parent / "ncdiag"
 LAYERS = [
     "exits",
     "nodeset",
+    "rtnetlink",
     "redact",
     "model",
     "tree",
@@ -59,11 +60,11 @@ def _imported(path: Path) -> list[tuple[str, bool]]:
         if isinstance(node, ast.Import):
             found += [(alias.name, top) for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
-            if node.level == 1:
-                continue  # its own room
-            assert not node.level, f"{path}: an import from above its own room must be absolute"
-            found.append((node.module or "", top))
-            if node.module == "ncdiag":
+            package = ["ncdiag", *path.relative_to(ROOT).parts[:-1]]
+            base = package[: len(package) + 1 - node.level] if node.level else []
+            module = ".".join([*base, *([node.module] if node.module else [])])
+            found.append((module, top))
+            if module == "ncdiag":
                 found += [(f"ncdiag.{alias.name}", top) for alias in node.names]
     return found
 
