@@ -1,0 +1,288 @@
+"""`ncdiag playbook`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ncdiag import redact
+from ncdiag.cli.options import read_env_file, write_result
+from ncdiag.exits import Exit
+from ncdiag.model import Plan
+from ncdiag.playbook.loader import load, names
+from ncdiag.playbook.marks import PlaybookError
+from ncdiag.playbook.schema import RISKS, AskStep, Playbook, ProbeStep, RemedyStep, RunStep
+
+own_folder = click.option(
+    "--playbooks",
+    "folder",
+    type=click.Path(file_okay=False, exists=True, path_type=Path),
+    metavar="DIR",
+    help="A folder with playbooks of your own; they go before those of the same name.",
+)
+
+
+@click.group()
+def command() -> None:
+    """The runbook: one playbook a cause. Looks by itself, changes nothing unless --apply is given and confirmed."""
+
+
+@command.command("list")
+@own_folder
+def list_command(folder: Path | None) -> int:
+    """Every playbook with its title."""
+    for name in names(folder):
+        click.echo(f"{name:32} {_load(name, folder).title}")
+    return Exit.OK
+
+
+@command.command("show")
+@click.argument("name")
+@own_folder
+def show_command(name: str, folder: Path | None) -> int:
+    """One playbook in words: what it looks like, how it is known, what to do."""
+    click.echo(in_words(_load(name, folder)))
+    return Exit.OK
+
+
+@command.command("lint")
+@click.argument("chosen", nargs=-1, metavar="[NAME]...")
+@own_folder
+@click.option(
+    "--probes",
+    "folders",
+    multiple=True,
+    type=click.Path(file_okay=False),
+    metavar="DIR",
+    help="A folder with probes of your own.",
+)
+def lint_command(chosen: tuple[str, ...], folder: Path | None, folders: tuple[str, ...]) -> int:
+    """Check playbooks: fields, links, reachable steps, probes, read-only commands."""
+    from ncdiag.playbook.lint import lint
+    from ncdiag.registry import load as load_probes
+
+    probes = load_probes(folders)
+    todo = chosen or tuple(names(folder))
+    problems = [problem for name in todo for problem in lint(name, probes, folder)]
+    for problem in problems:
+        click.echo(problem)
+    click.echo(f"{len(todo)} playbooks, {len(problems)} problems", err=True)
+    return Exit.FINDING if problems else Exit.OK
+
+
+@command.command("run")
+@click.argument("name", required=False)
+@click.option(
+    "--from",
+    "findings",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FINDINGS.json",
+    help="The JSON of preflight, diagnose, hang-dump or bringup: its first cause is taken.",
+)
+@own_folder
+@click.option("--nodes", default="local", show_default=True, metavar="WHERE", help="Which nodes, as for preflight.")
+@click.option(
+    "--probes",
+    "folders",
+    multiple=True,
+    type=click.Path(file_okay=False),
+    metavar="DIR",
+    help="A folder with probes of your own.",
+)
+@click.option("--pid", type=int, metavar="PID", help="A running process of the engine.")
+@click.option("--python", metavar="PATH", help="The engine's interpreter.")
+@click.option("--model", metavar="PATH", help="The model as the engine will be given it.")
+@click.option("--tp", type=click.IntRange(min=1), help="Tensor-parallel size that is meant to run.")
+@click.option("--pp", type=click.IntRange(min=1), help="Pipeline-parallel size.")
+@click.option(
+    "--env-file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="NAME=VALUE lines the engine is started with; remedies edit it.",
+)
+@click.option("--apply", is_flag=True, help="Allow remedies. Each is shown with its undo and must be confirmed.")
+@click.option("--yes", is_flag=True, help="With --apply: no confirmation up to --max-risk.")
+@click.option(
+    "--max-risk", type=click.Choice(RISKS), default="low", show_default=True, help="The highest risk that --yes covers."
+)
+@click.option(
+    "--value",
+    "values",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="A value a remedy needs: a variable's, SHM_SIZE, PID.",
+)
+@click.option(
+    "--answer", "answers", multiple=True, metavar="STEP=ANSWER", help="The answer to a question, given beforehand."
+)
+@click.option(
+    "--format",
+    "format_",
+    type=click.Choice(["markdown", "json"]),
+    default="markdown",
+    show_default=True,
+    help="The record's form.",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(dir_okay=False),
+    help="Write the record to this file (mode 0600) instead of stdout.",
+)
+@click.option(
+    "--timeout",
+    "timeout_s",
+    type=click.FloatRange(min=1),
+    default=60.0,
+    show_default=True,
+    help="Seconds a node may take for a probe.",
+)
+@click.option(
+    "--limit",
+    "limit_s",
+    type=click.FloatRange(min=1),
+    default=1800.0,
+    show_default=True,
+    help="Seconds the whole walk may take.",
+)
+@click.pass_obj
+def run_command(
+    obj: dict[str, Any],
+    name: str | None,
+    findings: Path | None,
+    folder: Path | None,
+    nodes: str,
+    format_: str,
+    output: str | None,
+    **options: Any,
+) -> int:
+    """Walk a playbook and write a record. A dry run unless --apply is given.
+
+    Exit code: 0 nothing to do or repaired, 1 something is to be done or a remedy failed, 3 something could not be
+    looked at or nobody answered.
+    """
+    from ncdiag.fleet import FleetError
+    from ncdiag.playbook.actions import Inputs
+    from ncdiag.playbook.record import as_markdown
+    from ncdiag.playbook.runner import Nobody, Walk
+    from ncdiag.playbook.targets import Target
+
+    name = _chosen(name, findings)
+    env_file: Path | None = options["env_file"]
+    target = Target(
+        nodes,
+        options["folders"],
+        options["python"],
+        options["pid"],
+        lambda: read_env_file(str(env_file) if env_file else None),
+        Plan(tp=options["tp"], pp=options["pp"], model=options["model"]),
+        options["timeout_s"],
+    )
+    answers = _pairs(options["answers"], "--answer")
+    terminal = sys.stdin.isatty() and sys.stderr.isatty()
+    walk = Walk(
+        target,
+        lambda other: _load(other, folder),
+        Terminal(answers) if terminal else Nobody(answers),
+        options["apply"],
+        options["max_risk"] if options["yes"] else None,
+        Inputs(env_file, _pairs(options["values"], "--value")),
+        options["limit_s"],
+        _progress(obj["quiet"]),
+    )
+    try:
+        record = walk.run(_load(name, folder))
+    except FleetError as error:
+        raise click.UsageError(str(error)) from None
+    text = json.dumps(redact.data(record.as_dict()), indent=1) if format_ == "json" else as_markdown(record)
+    write_result(text, output)
+    return record.exit
+
+
+class Terminal:
+    """A person at a terminal; what was given beforehand is not asked."""
+
+    def __init__(self, answers: dict[str, str]) -> None:
+        self._answers = answers
+
+    def ask(self, step: AskStep) -> str | None:
+        """Asks on stderr; an empty line means that the person does not know."""
+        if step.id in self._answers:
+            return self._answers[step.id]
+        choices = step.choices or {"yes": "yes", "no": "no"}
+        click.echo(f"\n{step.ask}", err=True)
+        if step.choices:
+            for answer, wording in choices.items():
+                click.echo(f"  {answer:24} {wording}", err=True)
+        while True:
+            words = f"[{'/'.join(choices)}, empty: do not know]"
+            answer = str(click.prompt(words, default="", show_default=False, err=True)).strip()
+            if answer in choices or not answer:
+                return answer or None
+
+    def confirm(self, step: RemedyStep, prepared: Any) -> bool:
+        """The undo is said before the change."""
+        click.echo(f"\n{step.remedy}\nundo:   {prepared.undo}\nrisk:   {step.risk}", err=True)
+        click.echo(f"change: {prepared.preview}", err=True)
+        return click.confirm("Do it?", default=False, err=True)
+
+
+def _progress(quiet: bool) -> Callable[[str], None]:
+    return (lambda line: None) if quiet else (lambda line: click.echo(line.splitlines()[0], err=True))
+
+
+def _load(name: str, folder: Path | None) -> Playbook:
+    try:
+        return load(name, folder)
+    except PlaybookError as error:
+        raise click.UsageError(str(error)) from None
+
+
+def _pairs(given: tuple[str, ...], option: str) -> dict[str, str]:
+    pairs = {}
+    for item in given:
+        key, equals, value = item.partition("=")
+        if not equals or not key:
+            raise click.UsageError(f"{option} {item}: not NAME=VALUE")
+        pairs[key] = value
+    return pairs
+
+
+def _chosen(name: str | None, findings: Path | None) -> str:
+    """The playbook's name: as given, or of the first cause in a result. Raises click.UsageError."""
+    from ncdiag.playbook.findings import first_cause
+
+    if (name is None) == (findings is None):
+        raise click.UsageError("give either the NAME of a playbook or --from FINDINGS.json; see: ncdiag playbook list")
+    if name is not None:
+        return name
+    assert findings is not None
+    try:
+        cause = first_cause(findings)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+    click.echo(f"{findings}: {cause}", err=True)
+    return cause
+
+
+def in_words(playbook: Playbook) -> str:
+    lines = [playbook.title, "", "It looks like:", *(f"  - {line}" for line in playbook.looks_like)]
+    lines += ["", "ncdiag knows it by:", *(f"  - {line}" for line in playbook.known_by), "", "Steps:"]
+    for step in playbook.steps:
+        if isinstance(step, ProbeStep):
+            what = f"probe   {step.probe}"
+        elif isinstance(step, RunStep):
+            what = f"run     {' '.join(step.run)}"
+        elif isinstance(step, AskStep):
+            what = f"ask     {step.ask}"
+        else:
+            what = f"remedy  {step.remedy} (risk {step.risk}; undo: {step.undo})"
+        lines.append(f"  {step.id:18} {what}")
+        lines += [f"  {'':18}         {step.say}"] if step.say else []
+        leads = [(outcome, step.goto(outcome)) for outcome in step.outcomes()]
+        lines += [f"  {'':18}         {outcome} -> {goto}" for outcome, goto in leads if goto != "next"]
+    return "\n".join(lines)

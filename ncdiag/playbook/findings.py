@@ -1,0 +1,46 @@
+"""Which playbook a result of another command calls for."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from ncdiag.model import CONFIDENCES, SCHEMA, Status
+from ncdiag.playbook.loader import exists
+
+MAX_BYTES = 256 << 20
+_NO_FAULT = ("healthy",)
+
+
+def first_cause(path: Path) -> str:
+    """The first cause that has a playbook: `causes` come ranked, `findings` from `fail` to `warn` in their order.
+
+    `triage` where no cause is named. Raises ValueError in one sentence.
+    """
+    try:
+        if path.stat().st_size > MAX_BYTES:
+            raise ValueError(f"larger than {MAX_BYTES >> 20} MiB")
+        data = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise ValueError(f"cannot read {path}: {error}") from None
+    if not isinstance(data, dict) or data.get("schema") != SCHEMA or not {"causes", "findings"} & set(data):
+        raise ValueError(f"{path}: not a result of schema {SCHEMA} with causes or findings")
+    ranked = _causes(data) or _findings(data)
+    return next((cause for cause in ranked if cause not in _NO_FAULT and exists(cause)), "triage")
+
+
+def _causes(data: dict[str, Any]) -> list[str]:
+    entries = [entry for entry in _entries(data, "causes") if entry.get("confidence") in CONFIDENCES]
+    return [str(entry.get("playbook") or entry.get("cause")) for entry in entries]
+
+
+def _findings(data: dict[str, Any]) -> list[str]:
+    entries = [entry for entry in _entries(data, "findings") if entry.get("cause")]
+    order = (Status.FAIL.value, Status.WARN.value)
+    return [str(entry["cause"]) for status in order for entry in entries if entry.get("status") == status]
+
+
+def _entries(data: dict[str, Any], key: str) -> list[dict[str, Any]]:
+    found = data.get(key)
+    return [entry for entry in found if isinstance(entry, dict)] if isinstance(found, list) else []
