@@ -86,6 +86,5 @@ def test_users_probe_travels(tmp_path: Path) -> None:
         check=False,
         capture_output=True,
         text=True,
-        check=True,
     ).stdout
     assert json.loads(payload.unwrap(out))["facts"]["mine"]["node"]
