@@ -1,0 +1,136 @@
+"""The end of a reading: processes, ranks and events of the parser's state become NcclFacts."""
+
+from __future__ import annotations
+
+from typing import Dict, List, Optional, Tuple
+
+from . import communicators, culprits, events
+from .log_facts import Event, NcclFacts, Source
+from .log_state import DESTROYED, ProcessState, RankState, Thread, line
+from .transports import At, owner
+
+Banner = Tuple[str, str, Optional[str]]  # source, version, CUDA
+
+
+def facts(
+    processes: List[ProcessState], event_threads: List[Tuple[Event, Thread]], sources: List[Source], banners: List[Banner], events_left_out: int
+) -> NcclFacts:
+    """Everything that was read, as plain data."""
+    _adopt_versions(processes, banners)
+    for index, process in enumerate(processes):
+        _finish_process(process)
+        for rank in process.ranks:
+            rank.facts.process = index
+            communicators.finish_rank(rank)
+    found = communicators.group(processes)
+    home = {id(member): communicator.index for communicator in found for member in communicator.ranks}
+    for process in processes:
+        process.facts.stage = communicators.stage_of_process(process)
+    numbers = {id(process): index for index, process in enumerate(processes)}
+    for event, thread in event_threads:
+        event.process = numbers[id(thread.process)]
+        speaker = _speaks_for(event, thread)
+        if speaker is not None:
+            event.rank, event.communicator = speaker.facts.rank, home.get(id(speaker.facts))
+            if not event.secondary and event.kind not in events.HARMLESS:
+                speaker.facts.errors += 1
+    for communicator in found:
+        culprits.name(communicator)
+    versions = sorted({process.facts.version for process in processes if process.facts.version} | {version for _, version, _ in banners})
+    return NcclFacts(
+        [process.facts for process in processes], found, [event for event, _ in event_threads], sources, versions, events_left_out,
+        _notes(sources, processes),
+    )  # fmt: skip
+
+
+def _adopt_versions(processes: List[ProcessState], banners: List[Banner]) -> None:
+    """The banner stands alone, without host, in 2.21 and older and at NCCL_DEBUG=WARN: the others of its source, else all, have that version."""
+    own = {(process.facts.version or "", process.facts.cuda) for process in processes if process.facts.version_own}
+    for process in processes:
+        if process.facts.version_own:
+            continue
+        here = {(version, cuda) for source, version, cuda in banners if source in process.facts.sources}
+        everywhere = {(version, cuda) for _, version, cuda in banners} | own
+        for candidates in (here, everywhere):
+            with_cuda = {one for one in candidates if one[1]} or candidates
+            if len(with_cuda) == 1:
+                process.facts.version, process.facts.cuda = next(iter(with_cuda))
+                break
+
+
+def _finish_process(process: ProcessState) -> None:
+    latest: Dict[str, Thread] = {}
+    loose = process.loose
+    for thread in process.threads:
+        process.facts.lines += thread.lines
+        known = latest.get(thread.source)
+        if known is None or thread.number > known.number:
+            latest[thread.source] = thread
+        if thread.rank is None:
+            loose.append((thread.links, thread.links_at, None))
+        elif thread.links_left_out:
+            thread.rank.facts.links_left_out += thread.links_left_out
+    for rank in process.ranks:
+        process.facts.lines += sum(rank.links.values()) + sum(rank.late.values())
+        loose += [(_strangers(rank, tails), rank.links_at, None) for tails in (rank.links, rank.late)]
+    for links, links_at, rank_or_none in loose:
+        _hand_out(process, links, links_at, rank_or_none)
+    if latest:
+        last = latest.get(process.facts.sources[-1]) or list(latest.values())[-1]
+        process.facts.last = line((last.source, last.number, last.last))
+
+
+def _strangers(rank: RankState, tails: Dict[bytes, int]) -> Dict[bytes, int]:
+    """Take out the channel lines that are of another rank number: a later communicator connects in a thread that initialised this one."""
+    owners = {tail: owner(tail) for tail in tails}
+    return {tail: tails.pop(tail) for tail, who in owners.items() if who and (who[0] != rank.facts.rank or who[1] >= rank.nranks)}
+
+
+def _hand_out(process: ProcessState, links: Dict[bytes, int], links_at: Dict[bytes, At], preferred: Optional[RankState]) -> None:
+    """Channel lines of a thread that named no communicator (lazy connect): to the last rank of that number begun in the process."""
+    for tail, count in links.items():
+        owned = owner(tail)
+        rank = _rank_of(process, owned, preferred) if owned else None
+        if rank is None:
+            process.facts.lines += count
+            continue
+        goes = rank.late if rank.complete and rank is not preferred else rank.links
+        goes[tail] = goes.get(tail, 0) + count
+        rank.links_at.setdefault(tail, links_at[tail])
+
+
+def _rank_of(process: ProcessState, owned: Tuple[int, int, int], preferred: Optional[RankState]) -> Optional[RankState]:
+    number, peer, device = owned
+    fits = [rank for rank in process.ranks if rank.facts.rank == number and peer < rank.nranks]
+    if preferred in fits:
+        return preferred
+    fits = [rank for rank in fits if rank.facts.nvml_dev == device] or fits
+    alive = [rank for rank in fits if rank.seen < DESTROYED] or fits
+    return alive[-1] if alive else None
+
+
+def _speaks_for(event: Event, thread: Thread) -> Optional[RankState]:
+    """The rank of an event: its thread's, the only one of the process, or the one on the event's device when that is clear."""
+    if thread.rank is not None:
+        return thread.rank
+    ranks = thread.process.ranks
+    if len(ranks) > 1:
+        alive = [rank for rank in ranks if rank.seen < DESTROYED]
+        ranks = [rank for rank in alive if not rank.complete] or alive
+    return ranks[0] if len(ranks) == 1 else None
+
+
+def _notes(sources: List[Source], processes: List[ProcessState]) -> List[str]:
+    notes = []
+    repeated = sum(source.ray_repeated for source in sources)
+    if repeated:
+        notes.append(f"Ray folded {repeated} lines of other processes; with RAY_DEDUP_LOGS=0 they would be here")
+    cut = sum(source.cut_lines for source in sources)
+    if cut:
+        notes.append(f"{cut} lines are longer than 64 KiB; only their beginning was read")
+    joined = sum(source.joined_lines for source in sources)
+    if joined:
+        notes.append(f"{joined} lines hold several records; what could not be told apart was left out (NCCL_DEBUG_FILE=…%h.%p keeps processes apart)")
+    if processes and all(process.facts.host is None for process in processes):
+        notes.append("the lines carry no host and pid, so ranks cannot be told apart")
+    return notes

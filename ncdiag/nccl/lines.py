@@ -1,0 +1,143 @@
+"""From bytes of a file to lines, and from what stands in front of an NCCL message to who said it.
+
+Prefixes of launchers (Ray, vLLM, torchrun, mpirun, Slurm, Kubernetes, docker, journald, systemd), time stamps and colours may stand in front
+of NCCL's own `HOST:PID:TID [CUDADEV] `, so that one is looked for from the right.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
+
+LINE_LIMIT = 64 * 1024  # bytes of a line that are read; the rest of a longer one is dropped
+BLOCK = 1024 * 1024  # bytes worked on at a time
+
+_ANSI = re.compile(rb"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b\n]*(?:\x07|\x1b\\)|[@-Z\\^_])")
+_DOCKER = re.compile(
+    rb'^\{"log":"((?:[^"\\\n]|\\.)*)"[^\n]*\}$',
+    re.M,
+)
+_DOCKER_ESCAPES = {b"\\n": b"", b"\\r": b"", b"\\t": b"\t", b'\\"': b'"', b"\\\\": b"\\", b"\\u003c": b"<", b"\\u003e": b">", b"\\u0026": b"&"}
+_DOCKER_ESCAPE = re.compile(rb'\\(?:u003[ce]|u0026|[nrt"\\])')
+
+
+def clean(block: bytes) -> bytes:
+    """The block without colours, NULs (also those of UTF-16) and carriage returns, docker's JSON lines unpacked. Keeps the number of lines."""
+    if b"\0" in block:
+        block = block.translate(None, b"\0")
+    if b"\r" in block:
+        block = block.replace(b"\r\n", b"\n").replace(b"\r", b" ")
+    if b"\x1b" in block:
+        block = _ANSI.sub(b"", block)
+    if b'{"log":"' in block:
+        block = _DOCKER.sub(lambda m: _DOCKER_ESCAPE.sub(lambda e: _DOCKER_ESCAPES[e.group()], m.group(1)), block)
+    return block
+
+
+class Lines:
+    """The complete lines of one source, block by block."""
+
+    def __init__(self) -> None:
+        self.rest = b""
+        self.skipping = False  # inside a line that is longer than the limit
+        self.cut = 0  # such lines
+
+    def feed(self, data: bytes) -> Iterator[List[bytes]]:
+        """Yield lists of complete lines. The unfinished last one is kept for the next call, at most LINE_LIMIT bytes of it."""
+        for start in range(0, len(data), BLOCK):
+            piece = data[start : start + BLOCK]
+            if self.skipping:
+                end = piece.find(b"\n")
+                if end < 0:
+                    continue
+                self.skipping = False
+                piece = piece[end:]
+            end = piece.rfind(b"\n")
+            if end < 0:
+                self._keep(self.rest + piece)
+                continue
+            block = clean(self.rest + piece[:end])
+            self._keep(piece[end + 1 :])
+            yield block.split(b"\n")
+
+    def _keep(self, rest: bytes) -> None:
+        self.skipping = len(rest) > LINE_LIMIT
+        self.cut += self.skipping
+        self.rest = rest[:LINE_LIMIT]
+
+    def end(self) -> Optional[bytes]:
+        """The last line when no newline ended it, else None."""
+        last, self.rest = self.rest, b""
+        self.skipping = False
+        return clean(last) if last else None
+
+
+class Speaker(NamedTuple):
+    """Who printed a record, out of what stands in front of `NCCL INFO`."""
+
+    host: Optional[str]
+    pid: Optional[int]
+    tid: Optional[int]
+    dev: Optional[int]  # current CUDA device of that thread; not a rank
+    code: Optional[str]  # file:line of a WARN
+    function: Optional[str]  # 2.30.7 and later
+    before: str  # launcher prefix, time stamps
+
+
+_SPEAKER = re.compile(
+    rb"([^\s:\[\]<>|(){}\"']+):(\d{1,10}):(\d{1,10})[ \t]{1,4}(?:\[(-?\d{1,10})\][ \t]{0,4})?"
+    rb"(?:([\w./+-]{1,200}):(\d{1,7})[ \t]{1,4}(?:\(([^()\n]{0,200})\)[ \t]{1,4})?)?$"
+)
+_CODE = re.compile(rb"(?:^|\s)([\w./+-]{1,200}\.\w{1,4}):(\d{1,7})[ \t]{1,4}(?:\(([^()\n]{0,200})\)[ \t]{1,4})?$")
+_TRACE_TIME = re.compile(rb"\d+\.\d+ \w+:\d+ $")  # `MSECS FUNC:LINE ` of a trace build
+
+
+def _text(raw: bytes) -> str:
+    return raw.decode("utf-8", "replace")
+
+
+def speaker(head: bytes) -> Speaker:
+    """Read the part of a line before `NCCL LEVEL`. Everything is None where it does not stand there (a log cut down to messages)."""
+    head = _TRACE_TIME.sub(b"", head[-1000:])
+    match = _SPEAKER.search(head, max(0, len(head) - 560))
+    if match:
+        host, pid, tid, dev, file, line, function = match.groups()
+        code = _text(file) + ":" + _text(line) if file else None
+        return Speaker(
+            _text(host), int(pid), int(tid), int(dev) if dev else None, code, _text(function) if function else None, _text(head[: match.start()])
+        )
+    match = _CODE.search(head)
+    if match:
+        file, line, function = match.groups()
+        return Speaker(None, None, None, None, _text(file) + ":" + _text(line), _text(function) if function else None, _text(head[: match.start()]))
+    return Speaker(None, None, None, None, None, None, _text(head))
+
+
+_LABELS: List[Tuple[str, re.Pattern[str]]] = [
+    ("ray", re.compile(r"\((?P<name>[\w:.<>-]+) pid=(?P<pid>\d+)(?:, ip=(?P<ip>[\w.:]+))?\)")),
+    ("mpirun", re.compile(r"\[\d+,(?P<rank>\d+)\]<(?:stdout|stderr)>")),
+    ("torchrun", re.compile(r"^\[(?:default|rank|trainer)(?P<rank>\d+)\]:")),
+    ("kubernetes", re.compile(r"^\[?pod/(?P<name>[\w.-]+)")),
+    ("kubernetes", re.compile(r"\dZ? (?:stdout|stderr) [FP] ?$")),
+    ("compose", re.compile(r"^(?P<name>[\w.-]+) +\| ")),
+    ("journald", re.compile(r"^\w{3} [ \d]\d \d\d:\d\d:\d\d (?P<node>[\w.-]+) (?P<name>[\w.@/-]+)\[(?P<pid>\d+)\]: ")),
+    ("slurm", re.compile(r"^ *(?P<rank>\d+): ")),
+]
+_TIME = re.compile(r"\d{4}[-/]\d\d[-/]\d\d[ T]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?|(?<!\d)\d\d:\d\d:\d\d(?:[.,]\d{1,9})?")
+
+
+def label(before: str) -> Dict[str, Any]:
+    """What a launcher's prefix says: {"by": "mpirun", "rank": 3}. Empty when there is none that is known."""
+    before = before[-300:]
+    for by, pattern in _LABELS:
+        match = pattern.search(before)
+        if match:
+            found = {key: int(value) if key in ("rank", "pid") else value for key, value in match.groupdict().items() if value}
+            return {"by": by, **found}
+    return {}
+
+
+def time_of(before: str) -> Optional[str]:
+    """The last time stamp in the prefix, as printed; NCCL's own (2.26 and later) stands last."""
+    times = _TIME.findall(before[-300:])
+    return times[-1] if times else None

@@ -1,0 +1,301 @@
+"""Reads NCCL logs (2.18 to 2.32; older ones as far as they look alike) in a stream and says what they say.
+
+    parser = NcclLog()
+    with open(path, "rb") as file:
+        while chunk := file.read(1 << 20):
+            parser.feed(path, chunk)         # any pieces, any mix of sources; a cut line is joined with the next piece of its source
+    facts = parser.finish()                  # NcclFacts: plain dataclasses; facts.to_json() for JSON
+
+- `feed(source, data)`: bytes of one file or stream, in order. Decompress before. Lines without NCCL cost little and change nothing.
+- `feed_lines(source, lines, first)`: the same for someone who has lines (bytes without the newline) with numbers already.
+- `end(source)`: the source is complete; its last line needs no newline. `finish()` does it for all.
+- Nothing raises on bad input: binary, cut, joined, endless lines are skipped or shortened, and counted in `Source`.
+- Memory is bounded by ranks, peers and events kept, not by the size of the log.
+
+`facts.processes[i]` is one (host, pid): version, settings, interface, network, devices. `facts.communicators[i].ranks[j]` is one rank with its
+stage (`log_facts.STAGES`), links, timings, and `.process`, an index. `facts.events` are errors and remarkable lines by kind (`events.py` lists
+kinds and fields), each with source, line number and text. A rank is told apart by host, pid and communicator, over all files together.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Dict, Iterable, List, Optional, Tuple
+
+from . import assemble, events, messages
+from . import log_state as state
+from .lines import LINE_LIMIT, Lines, Speaker, label, speaker, time_of
+from .log_facts import TEXT_LIMIT, Event, NcclFacts, Source
+from .log_state import LINKS_LIMIT, ProcessState, Thread, line
+from .transports import At, is_ring, owner
+
+EVENTS_LIMIT = 20_000
+CACHE_LIMIT = 8192  # messages and prefixes remembered
+THREADS_LIMIT = 50_000
+
+_CHANNEL = b"NCCL INFO Channel "
+_INFO = b"NCCL INFO "
+_RECORD = re.compile(rb"NCCL (INFO|WARN|ATTN|TRACE|CALL|DIAG|ERROR) ")
+_REPEATED = re.compile(rb" \[repeated (\d{1,9})x across (?:cluster|all nodes)\][^\n]*$")
+_GLUED = re.compile(rb"[^\s:\[\]<>|(){}\"']+:\d{1,10}:\d{1,10} (?:\[-?\d{1,10}\] )?(?:[\w./+-]{1,200}:\d{1,7} (?:\([^()]{0,200}\) )?)?$")
+
+
+class NcclLog:
+    """The parser: feed, feed, finish."""
+
+    def __init__(self) -> None:
+        self._lines: Dict[str, Lines] = {}
+        self._sources: Dict[str, Source] = {}
+        self._source = Source("")
+        self._heads: Dict[bytes, Thread] = {}  # what stands before NCCL INFO, as it is; of the current source
+        self._tails: Dict[bytes, Thread] = {}  # its last two words
+        self._threads: Dict[Tuple[object, ...], Thread] = {}
+        self._processes: Dict[Tuple[object, ...], ProcessState] = {}
+        self._actions: Dict[bytes, messages.Action] = {}
+        self._events: Dict[Tuple[object, ...], Event] = {}
+        self._event_threads: List[Tuple[Event, Thread]] = []
+        self._events_left_out = 0
+        self._banners: List[Tuple[str, str, Optional[str]]] = []  # source, version, CUDA
+
+    def feed(self, source: str, data: bytes) -> None:
+        """Take the next bytes of a source."""
+        reader = self._lines.get(source)
+        if reader is None:
+            reader = self._lines[source] = Lines()
+        facts = self._begin(source)
+        facts.size_bytes += len(data)
+        for lines in reader.feed(data):
+            self._read(lines, facts.lines + 1)
+            facts.lines += len(lines)
+        facts.cut_lines = reader.cut
+
+    def feed_lines(self, source: str, lines: Iterable[bytes], first: int = 1) -> None:
+        """Take complete lines of a source, the first of which has number `first`."""
+        facts = self._begin(source)
+        block = list(lines)
+        facts.size_bytes += sum(map(len, block)) + len(block)
+        self._read(block, first)
+        facts.lines = max(facts.lines, first + len(block) - 1)
+
+    def end(self, source: str) -> None:
+        """Nothing more comes from this source."""
+        reader = self._lines.pop(source, None)
+        last = reader.end() if reader else None
+        if last is None:
+            return
+        facts = self._begin(source)
+        facts.lines += 1
+        if _CHANNEL in last or (b" set by environment to " in last and not last.rstrip().endswith(b".")):
+            return  # cut lines of these kinds look complete and are wrong
+        self._read([last], facts.lines)
+
+    def finish(self) -> NcclFacts:
+        """What all of it says. The parser is not to be fed afterwards."""
+        for source in list(self._lines):
+            self.end(source)
+        return assemble.facts(
+            list(self._processes.values()), self._event_threads, list(self._sources.values()), self._banners, self._events_left_out
+        )
+
+    # --- reading --------------------------------------------------------------------------------------------------------------------------
+
+    def _begin(self, name: str) -> Source:
+        if name != self._source.name or name not in self._sources:
+            self._source = self._sources.setdefault(name, Source(name))
+            self._heads.clear()
+            self._tails.clear()
+        return self._source
+
+    def _read(self, lines: List[bytes], number: int) -> None:
+        """The hot loop: channel lines, then other INFO lines; about half a microsecond a line."""
+        heads, actions, source = self._heads, self._actions, self._source.name
+        number -= 1
+        for text in lines:
+            number += 1
+            parts = text.split(_CHANNEL, 1)
+            if len(parts) == 2:
+                try:
+                    thread = heads[parts[0]]
+                    thread.links[parts[1][2:]] += 1
+                    thread.last, thread.number = text, number
+                    continue
+                except KeyError:
+                    self._channel(parts[0], parts[1], (source, number, text))
+                    continue
+            parts = text.split(_INFO, 1)
+            if len(parts) == 2:
+                thread = heads.get(parts[0])  # type: ignore[assignment]
+                action = actions.get(parts[1])
+                if thread is None or action is None:
+                    self._info(parts[0], parts[1], (source, number, text))
+                else:
+                    thread.lines += 1
+                    thread.last, thread.number = text, number
+                    action[0](thread, (source, number, text), *action[1])
+            elif b"NCCL " in text:
+                self._other((source, number, text))
+
+    def _channel(self, head: bytes, tail: bytes, at: At) -> None:
+        """A channel line that is new for its rank, or whose speaker is."""
+        if _RECORD.search(tail) or _RECORD.search(head):
+            self._joined(at)
+            return
+        thread = self._thread(head, at)
+        rest = _REPEATED.sub(b"", self._repeated(tail[2:]))
+        if rest in thread.links:
+            thread.links[rest] += 1
+            return
+        owned = owner(rest) if len(rest) <= 512 else None
+        if owned:
+            self._link(thread, rest, at)
+        elif tail[:2].isdigit() and is_ring(rest[:LINE_LIMIT]):
+            rank = thread.current()
+            if rank is not None and len(rank.rings) < 256:
+                rank.rings[int(tail[:2])] = rest[:LINE_LIMIT]
+
+    def _link(self, thread: Thread, rest: bytes, at: At) -> None:
+        if len(thread.links) >= LINKS_LIMIT:
+            thread.links_left_out += 1
+            return
+        thread.links[rest] = 1
+        thread.links_at.setdefault(rest, at)
+        rank = thread.current()
+        if rank is not None:
+            rank.mark(state.CONNECTING, at)
+
+    def _info(self, head: bytes, message: bytes, at: At) -> None:
+        if _RECORD.search(message) or _RECORD.search(head):
+            self._joined(at)
+            return
+        thread = self._thread(head, at)
+        thread.lines += 1
+        action = self._actions.get(message)
+        if action is None:
+            message = _REPEATED.sub(b"", self._repeated(message[:LINE_LIMIT]))
+            action = messages.interpret(message)
+            if action is None:
+                if events.INFO_HINTS.search(message) and self._event(thread, head, "INFO", message, at):
+                    return
+                action = messages.nothing, ()
+            if len(message) <= 512:
+                if len(self._actions) >= CACHE_LIMIT:
+                    self._actions.clear()
+                self._actions[message] = action
+        action[0](thread, at, *action[1])
+
+    def _other(self, at: At) -> None:
+        """A WARN, another level, or a banner that stands alone."""
+        text = at[2][:LINE_LIMIT]
+        records = list(_RECORD.finditer(text))
+        if len(records) > 1:
+            self._joined(at)
+        elif records:
+            level = records[0].group(1).decode()
+            if level in ("TRACE", "CALL"):
+                return
+            thread = self._thread(text[: records[0].start()], at)
+            thread.lines += 1
+            if level == "INFO":
+                self._info(text[: records[0].start()], text[records[0].end() :], at)
+            else:
+                self._event(thread, text[: records[0].start()], level, _REPEATED.sub(b"", self._repeated(text[records[0].end() :])), at)
+        else:
+            banner = messages.VERSION.search(text)
+            if banner and len(self._banners) < 10_000:
+                self._banners.append((at[0], banner.group(1).decode(), banner.group(2).decode() if banner.group(2) else None))
+
+    def _repeated(self, message: bytes) -> bytes:
+        if b"[repeated " in message:
+            match = _REPEATED.search(message)
+            self._source.ray_repeated += int(match.group(1)) if match else 0
+        return message
+
+    def _joined(self, at: At) -> None:
+        """A line in which several records stand: each is read where it is certain where it begins, the rest is dropped."""
+        number, text = at[1], at[2][:LINE_LIMIT]
+        self._source.joined_lines += 1
+        records = list(_RECORD.finditer(text))[:64]
+        starts = []
+        for index, record in enumerate(records):
+            floor = records[index - 1].end() if index else 0
+            starts.append(floor + self._start(text[floor : record.start()], index == 0))
+        for index, (record, start) in enumerate(zip(records, starts)):
+            end = starts[index + 1] if index + 1 < len(records) else len(text)
+            part = text[start:end]
+            whole = index + 1 == len(records)
+            if start <= record.start() < end and (whole or not part[record.start() - start :].startswith(_CHANNEL)):
+                self._read([part.rstrip() if not whole else part], number)
+
+    def _start(self, before: bytes, first: bool) -> int:
+        """Where the speaker of a record begins in what stands before it: after white space, or by a host that is known."""
+        match = _GLUED.search(before)
+        if first or not match:
+            return 0 if first else len(before)
+        if match.start() == 0 or before[match.start() - 1 : match.start()].isspace():
+            return match.start()
+        host, pid = match.group().split(b":")[:2]
+        for (known, known_pid, *_), _process in self._processes.items():
+            if isinstance(known, str) and known_pid == int(pid) and host.endswith(known.encode()):
+                return match.start() + len(host) - len(known.encode())
+        return match.start()
+
+    def _thread(self, head: bytes, at: At) -> Thread:
+        """Who speaks. Equal prefixes are read once; where a time stamp makes them all differ, their last two words are."""
+        thread = self._heads.get(head)
+        if thread is None:
+            key = b" ".join(head[-300:].split()[-2:])
+            thread = self._tails.get(key) if key else None
+            if thread is None:
+                thread = self._speaker_thread(speaker(head), at)
+                if len(self._tails) < CACHE_LIMIT and thread.process.facts.pid is not None:
+                    self._tails[key] = thread
+            if len(self._heads) < 4 * CACHE_LIMIT:
+                self._heads[head] = thread
+        thread.source, thread.number, thread.last = at
+        return thread
+
+    def _speaker_thread(self, who: Speaker, at: At) -> Thread:
+        said = label(who.before)
+        key: Tuple[object, ...] = (who.host, who.pid)
+        if who.pid is None:
+            key = (None, None, at[0], said.get("pid"), said.get("rank"))
+        process = self._processes.get(key)
+        if process is None:
+            process = self._processes[key] = ProcessState(who.host, who.pid if who.pid is not None else said.get("pid"))
+            process.facts.first = line(at)
+        process.facts.label = process.facts.label or said
+        if at[0] not in process.facts.sources and len(process.facts.sources) < 100:
+            process.facts.sources.append(at[0])
+        tid = who.tid if len(self._threads) < THREADS_LIMIT else None
+        thread = self._threads.get(key + (tid, who.dev))
+        if thread is None:
+            thread = self._threads[key + (tid, who.dev)] = Thread(process, tid, who.dev)
+            process.threads.append(thread)
+        return thread
+
+    def _event(self, thread: Thread, head: bytes, level: str, raw: bytes, at: At) -> bool:
+        """Keep an error line, or count it where this process said it before. False when the line is none."""
+        message = raw[: 4 * TEXT_LIMIT].decode("utf-8", "replace").strip()[:2000]
+        found = events.read(message, level)
+        if found is None:
+            return False
+        kind, fields, secondary = found
+        key = (id(thread.process), kind, level, events.identity(fields, message))
+        known = self._events.get(key)
+        if known is not None:
+            known.count += 1
+            known.last_line = at[1]
+            return True
+        if len(self._events) >= EVENTS_LIMIT:
+            self._events_left_out += 1
+            return True
+        who = speaker(head)
+        facts = thread.process.facts
+        code = who.code if not who.function else f"{who.code} ({who.function})"
+        event = Event(
+            kind, level, message[:TEXT_LIMIT], line(at), fields, facts.host, facts.pid, thread.tid, code=code,
+            time=time_of(who.before), secondary=secondary, last_line=at[1],
+        )  # fmt: skip
+        self._events[key] = event
+        self._event_threads.append((event, thread))
+        return True

@@ -1,0 +1,107 @@
+"""What the parser keeps while it reads: processes, their threads, and the ranks they initialise."""
+
+from __future__ import annotations
+
+from typing import Dict, List, Optional, Tuple
+
+from .log_facts import TEXT_LIMIT, Line, Link, Process, Rank
+from .transports import At
+
+LINKS_LIMIT = 1024  # different channel lines that are kept a rank
+
+# What was seen of one rank's initialisation, in order; the numbers are only compared.
+START, MET, TOPOLOGY, GRAPH, EXCHANGED, CONNECTING, CONNECTED, TUNED, COMPLETE, DESTROYED = range(1, 11)
+# What was seen of a process before a communicator is named.
+LOADED, INTERFACE, NETWORK, CHOSEN = range(1, 5)
+
+
+def line(at: At) -> Line:
+    source, number, text = at
+    return Line(source, number, text[: 4 * TEXT_LIMIT].decode("utf-8", "replace")[:TEXT_LIMIT])
+
+
+class RankState:
+    """One rank of one communicator in one process."""
+
+    def __init__(self, process: ProcessState, rank: int, nranks: int) -> None:
+        self.process = process
+        self.facts = Rank(rank, -1)
+        self.nranks = nranks
+        self.comm_id: Optional[str] = None
+        self.call: Optional[str] = None
+        self.parent: Optional[str] = None  # pointer
+        self.color: Optional[int] = None
+        self.seen = 0
+        self.at: Optional[At] = None
+        self.complete = False
+        self.connected_late = False
+        self.links: Dict[bytes, int] = {}  # tail of a channel line -> how often, before Init COMPLETE
+        self.late: Dict[bytes, int] = {}  # the same, after
+        self.links_at: Dict[bytes, At] = {}
+        self.collnet: List[Link] = []
+        self.rings: Dict[int, bytes] = {}
+        self.tree = b""
+
+    def mark(self, seen: int, at: At) -> None:
+        """Note the furthest point of the initialisation, and the line that proves it."""
+        if seen > self.seen:
+            self.seen, self.at = seen, at
+
+
+class ProcessState:
+    """One (host, pid)."""
+
+    def __init__(self, host: Optional[str], pid: Optional[int]) -> None:
+        self.facts = Process(host, pid)
+        self.ranks: List[RankState] = []
+        self.by_pointer: Dict[str, RankState] = {}
+        self.seen = 0  # LOADED … CHOSEN
+        self.chosen = 0  # "Using network" lines; more of them than communicators: one initialisation has not named itself yet
+        self.seen_at: Optional[At] = None
+        self.bootstrap_blank: Optional[bool] = None  # "Bootstrap :" (2.23 and older) or "Bootstrap:"
+        self.threads: List[Thread] = []
+        self.loose: List[Tuple[Dict[bytes, int], Dict[bytes, At], Optional[RankState]]] = []  # channel lines, and the rank they may be of
+
+    def mark(self, seen: int, at: At) -> None:
+        if seen > self.seen:
+            self.seen, self.seen_at = seen, at
+
+    def note(self, name: str, at: At) -> None:
+        """Remember the first line that said it."""
+        if name not in self.facts.evidence:
+            self.facts.evidence[name] = line(at)
+
+    def guess(self, dev: Optional[int]) -> Optional[RankState]:
+        """The rank that a line without communicator speaks of: the only one, or the last begun on that device and not destroyed."""
+        alive = [rank for rank in self.ranks if rank.seen < DESTROYED]
+        if len(alive) > 1:
+            alive = [rank for rank in alive if rank.facts.cuda_dev == dev] or alive
+        return alive[-1] if alive else None
+
+
+class Thread:
+    """One (host, pid, tid, device): the communicator it is initialising, if it has said so."""
+
+    __slots__ = ("dev", "last", "lines", "links", "links_at", "links_left_out", "number", "process", "rank", "source", "tid")
+
+    def __init__(self, process: ProcessState, tid: Optional[int], dev: Optional[int]) -> None:
+        self.process = process
+        self.tid = tid
+        self.dev = dev
+        self.rank: Optional[RankState] = None
+        self.links: Dict[bytes, int] = {}
+        self.links_at: Dict[bytes, At] = {}
+        self.links_left_out = 0
+        self.lines = 0  # besides channel lines
+        self.last = b""
+        self.number = 0
+        self.source = ""
+
+    def current(self) -> Optional[RankState]:
+        return self.rank if self.rank is not None else self.process.guess(self.dev)
+
+    def begin(self, rank: RankState) -> None:
+        """From here on this thread speaks of that rank. Channel lines it printed before stay with it until the end."""
+        if self.rank is None and self.links:
+            self.process.loose.append((self.links, self.links_at, rank))
+        self.rank, self.links, self.links_at = rank, (rank.late if rank.complete else rank.links), rank.links_at
