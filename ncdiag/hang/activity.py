@@ -1,0 +1,53 @@
+"""Slow or stuck: what moved in the window, and whether that is work or a wait that spins."""
+
+from __future__ import annotations
+
+from typing import List, Optional
+
+from ncdiag.model import Progress
+
+BUSY = 0.2
+"""CPU seconds per second of window from which a process is busy; a wait that polls stays well below."""
+MOVED_BYTES = 64 << 10
+"""Bytes read, written or allocated in the window below which nothing moved; a heartbeat or a log line is less."""
+MOVED_FAULTS = 64
+"""Page faults in the window below which no memory was touched anew."""
+
+
+def cpu_share(progress: Optional[Progress]) -> Optional[float]:
+    """CPU seconds per second of window, 1.0 = one core; None where it was not measured."""
+    if progress is None or progress.window_s <= 0:
+        return None
+    return progress.cpu_s / progress.window_s
+
+
+def busy(progress: Optional[Progress]) -> bool:
+    """Whether it computes."""
+    return (cpu_share(progress) or 0.0) >= BUSY
+
+
+def moves_data(progress: Optional[Progress]) -> bool:
+    """Whether it reads, writes or takes memory: what no endless loop and no wait does."""
+    if progress is None:
+        return False
+    read = max(progress.read_bytes, progress.rchar)
+    return (read >= MOVED_BYTES or progress.written_bytes >= MOVED_BYTES or abs(progress.rss_bytes) >= MOVED_BYTES * 4
+            or progress.page_faults >= MOVED_FAULTS or progress.gpu_memory_bytes != 0)
+
+
+def rate(progress: Optional[Progress]) -> str:
+    """What moved, in words with units; empty where nothing was measured or nothing moved."""
+    if progress is None or progress.window_s <= 0:
+        return ""
+    parts: List[str] = []
+    share = progress.cpu_s / progress.window_s
+    if share >= 0.01:
+        parts.append(f"CPU {share * 100:.0f} %")
+    read = progress.read_bytes if progress.read_bytes >= MOVED_BYTES else progress.rchar
+    for amount, verb in ((read, "reads"), (progress.written_bytes, "writes"), (progress.rss_bytes, "memory grows"),
+                         (progress.gpu_memory_bytes, "GPU memory grows")):
+        if amount >= MOVED_BYTES:
+            parts.append(f"{verb} {amount / progress.window_s / 1e6:.1f} MB/s")
+    if progress.gpu_utilisation:
+        parts.append(f"GPU {progress.gpu_utilisation:.0f} %")
+    return ", ".join(parts)

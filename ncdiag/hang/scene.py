@@ -1,0 +1,127 @@
+"""The scene: every process with its stage and state, and what they say together about the group."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Set
+
+from ncdiag import stages
+from ncdiag.hang import activity
+from ncdiag.model import Cause, RankState
+from ncdiag.stages.order import GPU, ON_OTHERS
+from ncdiag.stages.waits import wait_of_kernel
+
+MANAGERS = ("api-server", "engine-core", "headless", "launcher")
+"""Roles that only wait for their workers; they are no ranks of the group."""
+
+
+@dataclass
+class View:
+    """One process as the inference sees it."""
+
+    state: RankState
+    match: stages.StageMatch
+    waiting: Optional[str]
+    """What it waits for: from the stack, else from the kernel."""
+    verdict: str
+    """One of `verdict.STATES`."""
+
+    @property
+    def name(self) -> str:
+        who = f"rank {self.state.rank}" if self.state.rank is not None else self.state.role
+        return f"{who} ({self.state.node}, pid {self.state.pid})"
+
+    @property
+    def stage(self) -> str:
+        return self.match.stage
+
+    @property
+    def witness(self) -> bool:
+        """It waits for others, so it is not the one that holds them up."""
+        return self.verdict == "waiting"
+
+
+@dataclass
+class Scene:
+    """All that is known at one time."""
+
+    views: List[View]
+    world_size: Optional[int]
+    ras: Sequence[Mapping[str, Any]] = ()
+    flight: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
+    logs: Sequence[Cause] = ()
+
+    @property
+    def ranks(self) -> List[View]:
+        """The processes that are ranks of the group: those with a rank, else the workers and scripts."""
+        members = [view for view in self.views if view.state.role not in MANAGERS]
+        numbered = [view for view in members if view.state.rank is not None]
+        return numbered or [view for view in members if view.state.role in ("worker", "ray-worker", "script")]
+
+    @property
+    def managers(self) -> List[View]:
+        return [view for view in self.views if view.state.role in MANAGERS]
+
+    @property
+    def nodes(self) -> Set[str]:
+        return {view.state.node for view in self.views}
+
+    @property
+    def absent(self) -> List[int]:
+        """Numbers of the ranks that no process seen here has; empty where ranks or the world size are unknown."""
+        seen = {view.state.rank for view in self.ranks}
+        if not self.world_size or None in seen or not seen:
+            return []
+        return [number for number in range(self.world_size) if number not in seen]
+
+
+def look(state: RankState) -> View:
+    """Stage and state of one process."""
+    match = stages.stage_of_threads(state.threads, state.role)
+    waiting = match.waiting or wait_of_kernel(state.wchan, state.syscall, state.kernel_stack)
+    if match.stage == "unknown":
+        logged = [stage for line in reversed(state.log_tail) if (stage := stages.stage_of_log_line(line))]
+        if logged:
+            match = stages.StageMatch(logged[0], None, None, "its last log line")
+    return View(state, match, waiting, _verdict(state, match, waiting))
+
+
+def _verdict(state: RankState, match: stages.StageMatch, waiting: Optional[str]) -> str:
+    letter = state.state[:1]
+    if state.state == "gone" or letter in ("Z", "X"):
+        return "dead"
+    if letter in ("T", "t"):
+        return "stopped"
+    if match.stage == "ready":
+        return "waiting"
+    if waiting in ON_OTHERS and waiting != GPU:
+        return "waiting"
+    progress = state.progress
+    if activity.moves_data(progress):
+        return "progressing"
+    if waiting == GPU:
+        return "waiting"
+    if activity.busy(progress):
+        return "progressing"
+    if progress is not None and progress.frames_changed and waiting is None:
+        return "progressing"
+    if waiting is not None:
+        return "stuck" if progress is not None else "unknown"
+    if letter == "R" and progress is None:
+        return "progressing"
+    if progress is None or match.stage == "unknown":
+        return "unknown"
+    return "stuck"
+
+
+def make_scene(states: Sequence[RankState], ras: Optional[Sequence[Mapping[str, Any]]],
+               flight: Optional[Mapping[int, Mapping[str, Any]]], logs: Optional[Sequence[Cause]]) -> Scene:
+    """Every process looked at, in the order of rank, node and pid."""
+    views = [look(state) for state in states]
+    views.sort(key=lambda view: (view.state.rank is None, view.state.rank or 0, view.state.node, view.state.pid))
+    sizes: Dict[int, int] = {}
+    for view in views:
+        if view.state.world_size:
+            sizes[view.state.world_size] = sizes.get(view.state.world_size, 0) + 1
+    world = max(sizes, key=lambda size: (sizes[size], size)) if sizes else None
+    return Scene(views, world, ras or (), flight or {}, logs or ())

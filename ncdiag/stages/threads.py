@@ -1,0 +1,102 @@
+"""From the threads of one process to its stage: the main thread speaks first, then whichever thread says more."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, List, Mapping, Optional, Sequence, Tuple
+
+from ncdiag.model import Frame
+from ncdiag.stages import torch, vllm, waits
+from ncdiag.stages.match import Rule, first
+
+
+@dataclass(frozen=True)
+class StageMatch:
+    """Where a process is, and what it waits for there."""
+
+    stage: str
+    """A name of `STAGES`; `unknown` when there is no stack, or none that says anything."""
+    waiting: Optional[str] = None
+    """A key of `WAITING`; None: it works, or nothing shows a wait."""
+    why: Optional[Frame] = None
+    """The frame that it rests on."""
+    detail: str = ""
+    """More exactly what it does or waits for, in words; may be empty."""
+
+
+_MANAGERS = ("api-server", "engine-core", "headless", "launcher")
+_NEVER_USER = ("<frozen", "<string>", "/site-packages/", "/dist-packages/", "/lib/python", "torch/", "vllm/", "ray/",
+               "zmq/", "multiprocessing/", "concurrent/", "asyncio/", "importlib/")
+_STDLIB = ("threading.py", "selectors.py", "subprocess.py", "socket.py", "queue.py", "runpy.py", "ssl.py", "signal.py")
+
+
+def frames_of(thread: Mapping[str, Any]) -> List[Frame]:
+    """The frames of one thread, innermost first; plain dictionaries (a read bundle) are accepted too."""
+    return [frame if isinstance(frame, Frame) else Frame(**frame) for frame in thread.get("frames") or ()]
+
+
+def main_thread(threads: Sequence[Mapping[str, Any]]) -> Optional[Mapping[str, Any]]:
+    """The thread that is marked `main`, is called MainThread, or comes first; None without threads."""
+    for thread in threads:
+        if thread.get("main") or thread.get("name") == "MainThread":
+            return thread
+    return threads[0] if threads else None
+
+
+def stage_of_threads(threads: Sequence[Mapping[str, Any]], role: str = "unknown") -> StageMatch:
+    """The stage of a process. `threads` as in `RankState.threads`, `role` as in `RankState.role`."""
+    main = main_thread(threads)
+    if main is None:
+        return StageMatch("unknown")
+    match = _stage_of_stack(frames_of(main), role)
+    if match.stage not in ("unknown", "program", "ray-actor"):
+        return match
+    others = [_stage_of_stack(frames_of(thread), role) for thread in threads if thread is not main]
+    known = [other for other in others if other.stage not in ("unknown", "program", "ready", "ray-actor")
+             and not (other.stage == "collective" and match.stage == "program")]
+    return known[0] if known else match
+
+
+def _stage_of_stack(stack: Sequence[Frame], role: str) -> StageMatch:
+    if not stack:
+        return StageMatch("unknown")
+    hit = first(_rules(role), stack)
+    if hit is None:
+        return _own_code(stack)
+    rule, frame = hit
+    if rule.waiting is not None:
+        return StageMatch(rule.stage, rule.waiting, frame, rule.detail)
+    return _inner(stack, rule, frame)
+
+
+def _rules(role: str) -> Tuple[Rule, ...]:
+    manager = vllm.FRONT + vllm.MANAGER
+    worker = torch.SETUP + vllm.WORKER + torch.GROUPS + vllm.WORKER_SETUP
+    head = manager + worker if role in _MANAGERS else worker + manager
+    return torch.ENDING + head + vllm.START + torch.IN_COLLECTIVE + torch.ON_GPU
+
+
+def _inner(stack: Sequence[Frame], rule: Rule, frame: Frame) -> StageMatch:
+    """A stage that works: is it, inside, in a collective, on the GPU, or in a wait of its own?"""
+    inner = first(torch.IN_COLLECTIVE + torch.ON_GPU, stack)
+    if inner is not None:
+        return StageMatch(rule.stage, inner[0].waiting, inner[1], inner[0].detail or rule.detail)
+    wait = waits.wait_of_stack(stack)
+    if wait is not None:
+        return StageMatch(rule.stage, wait[0], wait[1], wait[2] or rule.detail)
+    return StageMatch(rule.stage, None, frame, rule.detail)
+
+
+def _own_code(stack: Sequence[Frame]) -> StageMatch:
+    wait = waits.wait_of_stack(stack)
+    own = next((frame for frame in stack if _is_user(frame)), None)
+    stage = "program" if own is not None else "unknown"
+    if wait is not None:
+        return StageMatch(stage, wait[0], wait[1], wait[2])
+    return StageMatch(stage, None, own or stack[0])
+
+
+def _is_user(frame: Frame) -> bool:
+    if frame.native or ".so" in frame.file or not frame.file:
+        return False
+    return not any(piece in frame.file for piece in _NEVER_USER) and not frame.file.endswith(_STDLIB)

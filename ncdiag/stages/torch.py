@@ -1,0 +1,73 @@
+"""Stages of torch.distributed, torchrun and NCCL itself, from Python and native frames (py-spy --native).
+
+Python: torch 2.1 to 2.14. Native symbols as seen in stacks of hung ranks, and as named in NCCL 2.18 to 2.32.
+"""
+
+from __future__ import annotations
+
+from ncdiag.stages.match import Rule
+from ncdiag.stages.order import GPU, PEERS, STORE, WORKERS
+
+_C10D = "torch/distributed/distributed_c10d.py"
+
+SETUP = (
+    Rule("rendezvous", STORE, ("~waitForWorkers",), "the store waits for its clients"),
+    Rule("rendezvous", STORE, ("_create_c10d_store@torch/distributed/rendezvous.py",)),
+    Rule("rendezvous", STORE, ("_store_based_barrier@" + _C10D,)),
+    Rule("rendezvous", STORE, ("next_rendezvous@torch/distributed/elastic/",), "torchrun waits for the other nodes"),
+    Rule("rendezvous", STORE, ("*@torch/distributed/rendezvous.py", "init_process_group@" + _C10D)),
+    Rule("wait-workers", WORKERS, ("_monitor_workers@torch/distributed/elastic/",), "torchrun watches its workers"),
+    Rule("wait-workers", WORKERS, ("_invoke_run@torch/distributed/elastic/",), "torchrun watches its workers"),
+    Rule("nccl-init", PEERS, ("~socketTryAccept",), "waits for its ring neighbour to connect"),
+    Rule("nccl-init", PEERS, ("~socketRingConnect",), "connects to its ring neighbours"),
+    Rule("nccl-init", PEERS, ("~bootstrapInit",), "bootstrap"),
+    Rule("nccl-init", PEERS, ("~bootstrapAllGather",), "exchanges addresses with the ring"),
+    Rule("nccl-init", PEERS, ("~initTransportsRank",), "connects its transports"),
+    Rule("nccl-init", PEERS, ("~ncclCommInitRankFunc",)),
+    Rule("nccl-init", PEERS, ("~ncclCommInitRankDev",)),
+    Rule("nccl-init", PEERS, ("~ncclCommInitRankConfig",)),
+    Rule("nccl-init", PEERS, ("~ncclCommInitRank",)),
+    Rule("nccl-init", PEERS, ("~ncclCommSplit",)),
+    Rule("nccl-init", STORE, ("~broadcastUniqueNCCLID",), "the unique id from rank 0"),
+)
+"""Wins over the vLLM stage around it when the group or the communicator is being made."""
+
+GROUPS = (
+    Rule("mesh", PEERS, ("_new_process_group_helper@" + _C10D, "init_process_group@" + _C10D)),
+    Rule("mesh", PEERS, ("~connectFullMesh", "init_process_group@" + _C10D)),
+    Rule("groups", PEERS, ("_new_process_group_helper@" + _C10D,)),
+    Rule("groups", PEERS, ("~connectFullMesh",)),
+    Rule("groups", PEERS, ("new_group@" + _C10D,)),
+    Rule("groups", PEERS, ("*@torch/distributed/device_mesh.py",)),
+    Rule("mesh", None, ("init_process_group@" + _C10D,)),
+)
+
+COLLECTIVES = ("all_reduce", "broadcast", "reduce", "all_gather", "all_gather_object", "all_gather_into_tensor",
+               "reduce_scatter", "reduce_scatter_tensor", "all_to_all", "all_to_all_single", "gather", "scatter",
+               "barrier", "monitored_barrier", "broadcast_object_list", "gather_object", "scatter_object_list",
+               "send", "recv", "send_object_list", "recv_object_list", "batch_isend_irecv", "all_reduce_coalesced")
+"""Functions of torch.distributed that all ranks of the group have to call."""
+
+IN_COLLECTIVE = tuple(Rule("collective", PEERS, (name + "@" + _C10D,), name) for name in COLLECTIVES) + (
+    Rule("collective", PEERS, ("~waitRecv",), "gloo receives"),
+    Rule("collective", PEERS, ("~waitSend",), "gloo sends"),
+    Rule("collective", PEERS, ("~synchronizeInternal",), "waits for a collective to end"),
+    Rule("collective", PEERS, ("*@vllm/*communicator*.py",), "a collective of vLLM"),
+    Rule("collective", PEERS, ("*@vllm/*pynccl.py",), "a collective of vLLM"),
+)
+
+ON_GPU = tuple(
+    Rule("collective", GPU, ("~" + name,), name)
+    for name in ("cudaStreamSynchronize", "cuStreamSynchronize", "cudaEventSynchronize", "cuEventSynchronize",
+                 "cudaDeviceSynchronize", "cuCtxSynchronize", "hipStreamSynchronize", "hipDeviceSynchronize")
+) + (
+    Rule("collective", GPU, ("synchronize@torch/cuda/",), "synchronize"),
+)
+
+ENDING = (
+    Rule("shutdown", None, ("destroy_process_group@" + _C10D,)),
+    Rule("shutdown", None, ("_ensure_worker_termination@vllm/",)),
+    Rule("shutdown", None, ("shutdown@vllm/*executor",)),
+    Rule("shutdown", None, ("~ncclCommAbort",)),
+    Rule("shutdown", None, ("~ncclCommDestroy",)),
+)
