@@ -44,7 +44,11 @@ class Unreadable(HostError):
 
 
 class TooLarge(HostError):
-    """A file larger than the caller is prepared to take."""
+    """A file larger than the caller is prepared to take; `content` is what was read of it."""
+
+    def __init__(self, what: str, limit: int, content: bytes) -> None:
+        super().__init__(what, "larger than the %d bytes expected of it" % limit)
+        self.content = content
 
 
 class TimedOut(HostError):
@@ -182,8 +186,15 @@ class Host:
         finally:
             os.close(descriptor)
         if left <= 0:
-            raise TooLarge(path, "larger than the %d bytes expected of it" % limit)
+            raise TooLarge(path, limit, b"".join(pieces))
         return b"".join(pieces)
+
+    def head(self, path: str, size: int) -> bytes:
+        """The first `size` bytes of a file of any length, unmasked."""
+        try:
+            return self.read_bytes(path, size)
+        except TooLarge as error:
+            return error.content[:size]
 
     def list(self, path: str) -> List[str]:
         """Names in a folder, sorted. Raises Absent where there is none."""
@@ -345,7 +356,7 @@ class Recorded(Host):
         except OSError as error:
             raise _error(path, error) from None
         if len(content) > limit:
-            raise TooLarge(path, "larger than the %d bytes expected of it" % limit)
+            raise TooLarge(path, limit, content)
         return content
 
     def list(self, path: str) -> List[str]:

@@ -14,7 +14,7 @@ from dataclasses import asdict
 from typing import Any
 
 from ncdiag import redact
-from ncdiag.host import DEFAULT_LIMIT, Host, HostError, Output, Space, Stat, mask
+from ncdiag.host import DEFAULT_LIMIT, Host, HostError, Output, Space, Stat, TooLarge, mask
 from ncdiag.tree import MemoryTree
 
 
@@ -75,16 +75,22 @@ class Recorder(Host):
     def read_bytes(self, path: str, limit: int = DEFAULT_LIMIT) -> bytes:
         try:
             content = self._live.read_bytes(path, limit)
+        except TooLarge as error:
+            self._remember_content(path, error.content)
+            raise
         except HostError as error:
             with self._lock:
                 self._note_error(path, error)
             raise
+        self._remember_content(path, content)
+        return content
+
+    def _remember_content(self, path: str, content: bytes) -> None:
         masked = mask(path, content.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
         with self._lock:
             place = self._place(path)
-            if place not in self._tree.files:
+            if len(masked) > len(self._tree.files.get(place, b"")) or place not in self._tree.files:
                 self._tree.add_file(place, masked)
-        return content
 
     def list(self, path: str) -> list[str]:
         try:
