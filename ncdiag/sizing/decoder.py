@@ -9,7 +9,8 @@ from ncdiag.sizing.adapt import adapted
 from ncdiag.sizing.attention import Heads, attention_weights, heads_of
 from ncdiag.sizing.config import ModelConfig
 from ncdiag.sizing.defaults import DEFAULTS
-from ncdiag.sizing.families import SAME_AS, Family, family_of, on
+from ncdiag.sizing.encoders import encoder_weights
+from ncdiag.sizing.families import Family, family_of, on
 from ncdiag.sizing.feedforward import dense_weights, expert_count, expert_weights
 from ncdiag.sizing.layers import BOTH, DENSE, EXPERTS, NONE, STATE, attention_kinds, feed_forward_kinds
 from ncdiag.sizing.recurrent import MIXERS
@@ -58,10 +59,11 @@ def is_tied(decoder: Decoder) -> bool:
 
 def build(decoder: Decoder) -> Inventory:
     """All weights of the decoder, in the checkpoint's own order of layers."""
-    config, family = decoder.config, decoder.family
+    config = decoder.config
     layers = [_layer(decoder, index) for index in range(len(decoder.kinds))]
     tied = is_tied(decoder)
-    return Inventory(_first(decoder), layers, _last(decoder, tied), tied, unloaded=_predictors(decoder), notes=())
+    encoder, notes = encoder_weights(config, config.number("hidden_size"))
+    return Inventory(_first(decoder), layers, _last(decoder, tied), tied, encoder, _predictors(decoder), tuple(notes))
 
 
 def _first(decoder: Decoder) -> list[Weight]:
@@ -166,5 +168,3 @@ def _predictors(decoder: Decoder) -> list[Weight]:
         ]
     return out
 
-
-__all__ = ["SAME_AS", "Decoder", "build", "is_tied", "open_decoder"]
