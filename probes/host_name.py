@@ -1,0 +1,182 @@
+"""The node's own name resolves to an address of this node that the others can reach.
+
+gloo, and whatever publishes `hostname`, takes the first address that the name resolves to. Debian's installer writes
+127.0.1.1 for it: then every node tells its peers a loopback address. Two nodes of one name cannot be told apart in logs and look-ups.
+
+Source: gloo `createDefaultDevice`; getaddrinfo(3) of gethostname(2); /etc/hosts, /etc/resolv.conf, /etc/nsswitch.conf.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+import socket
+import threading
+import time
+from typing import Any, Dict, Iterator, List, Optional, TypedDict
+
+from ncdiag.host import Host, HostError
+from ncdiag.model import Finding, Probe, Snapshot, fail, ok, unknown, warn
+from ncdiag.nccl.addressing import holder
+from ncdiag.nccl.interfaces import local_addresses
+
+LOOKUP_LIMIT_S = 2.0
+"""Longest that a name look-up is waited for. The resolver itself waits 5 s for each server, twice (resolv.conf(5))."""
+SLOW_S = 0.5
+"""A look-up of the node's own name that takes longer goes to a server that is slow or away; from /etc/hosts it takes under 1 ms."""
+
+
+class Facts(TypedDict):
+    name: str
+    addresses: Optional[List[str]]
+    """What the name resolves to, in getaddrinfo's order; None when it was not or could not be looked up."""
+    error: Optional[str]
+    """The resolver's own words; None when it answered."""
+    failed: str
+    """`""`, `unknown-name`, `no-answer` (limit reached, or a temporary failure), `not-asked`."""
+    took_s: Optional[float]
+    hosts: List[Dict[str, Any]]
+    """Lines of /etc/hosts that name this node: `line` number and `text`."""
+    nameservers: List[str]
+
+
+def collect(host: Host) -> Facts:
+    name = host.node
+    facts: Dict[str, Any] = {"name": name, "addresses": None, "error": None, "failed": "not-asked", "took_s": None,
+                             "hosts": _hosts(host, name), "nameservers": _nameservers(host)}
+    try:
+        facts.update(host.ask("look-up of the node's own name", lambda: _look_up(name)))
+    except HostError as error:
+        facts["error"] = str(error)
+    return facts  # type: ignore[return-value]
+
+
+def _look_up(name: str) -> Dict[str, Any]:
+    answer: Dict[str, Any] = {}
+
+    def ask() -> None:
+        try:
+            told = socket.getaddrinfo(name, None, socket.AF_UNSPEC, socket.SOCK_STREAM)
+            answer.update(addresses=list(dict.fromkeys(str(entry[4][0]) for entry in told)), error=None, failed="")
+        except socket.gaierror as error:
+            away = error.errno in (socket.EAI_AGAIN, socket.EAI_FAIL)
+            answer.update(addresses=None, error=str(error), failed="no-answer" if away else "unknown-name")
+        except (OSError, UnicodeError) as error:
+            answer.update(addresses=None, error=str(error), failed="unknown-name")
+
+    begun = time.monotonic()
+    asking = threading.Thread(target=ask, name="own-name", daemon=True)
+    asking.start()
+    asking.join(LOOKUP_LIMIT_S)
+    took = round(time.monotonic() - begun, 4)
+    if asking.is_alive():
+        return {"addresses": None, "error": "no answer within %g s" % LOOKUP_LIMIT_S, "failed": "no-answer", "took_s": took}
+    return {**answer, "took_s": took}
+
+
+def _hosts(host: Host, name: str) -> List[Dict[str, Any]]:
+    try:
+        text = host.read("/etc/hosts")
+    except HostError:
+        return []
+    wanted = {name.lower(), name.lower().partition(".")[0]}
+    return [{"line": number, "text": line.strip()} for number, line in enumerate(text.splitlines(), 1)
+            if wanted & set(line.partition("#")[0].lower().split()[1:])]
+
+
+def _nameservers(host: Host) -> List[str]:
+    try:
+        return re.findall(r"^nameserver\s+(\S+)", host.read("/etc/resolv.conf"), re.M)
+    except HostError:
+        return []
+
+
+def judge(snapshot: Snapshot) -> Iterator[Finding]:
+    for node, facts in snapshot.each(PROBE.id):
+        yield _judge_node(snapshot, node, facts)
+    yield from _judge_names(snapshot)
+
+
+def _judge_node(snapshot: Snapshot, node: str, facts: Facts) -> Finding:
+    name, found = facts["name"], facts["addresses"]
+    seen = {"name": name, "addresses": found, "took_s": facts["took_s"], "error": facts["error"], "hosts": facts["hosts"]}
+    origin = "; ".join("/etc/hosts line %d: %s" % (entry["line"], entry["text"]) for entry in facts["hosts"]) or "getaddrinfo(%s)" % name
+    line = "add to /etc/hosts on every node: <this node's address> %s" % name
+    if facts["failed"] == "not-asked":
+        return _from_hosts_file(node, facts, seen, line)
+    if facts["failed"] == "no-answer":
+        return fail("the look-up of this node's own name %s failed: %s" % (name, facts["error"]), node, observed=seen,
+                    source="getaddrinfo(%s), /etc/resolv.conf" % name, expected="an answer within %g s" % SLOW_S, cause="dns-unresponsive",
+                    remedy="%s; and see that the name servers answer (%s): getent hosts %s" % (
+                        line, ", ".join(facts["nameservers"]) or "none in /etc/resolv.conf", name))
+    if not found:
+        return warn("this node's own name %s does not resolve (%s): gloo falls back to loopback" % (name, facts["error"]), node,
+                    observed=seen, source="getaddrinfo(%s)" % name, expected="an address of this node",
+                    cause="hostname-resolves-to-loopback", remedy="%s; or export GLOO_SOCKET_IFNAME=<interface>" % line)
+    if _is_loopback(found[0]):
+        return _loopback(snapshot, node, name, found, seen, origin)
+    local = local_addresses(snapshot.facts(node, "interfaces"))
+    if local and holder(local, found[0]) is None:
+        return warn("this node's own name %s resolves to %s, which no interface here holds" % (name, found[0]), node, observed=seen,
+                    source=origin, expected="one of " + ", ".join(_reachable(local)), cause="node-ip-wrong-interface",
+                    remedy="correct the entry of %s in /etc/hosts or DNS, or export GLOO_SOCKET_IFNAME=<interface>" % name)
+    if facts["took_s"] is not None and facts["took_s"] > SLOW_S:
+        return warn("the look-up of this node's own name %s took %.1f s" % (name, facts["took_s"]), node, observed=seen, source=origin,
+                    expected="under %g s" % SLOW_S, cause="dns-unresponsive", remedy=line)
+    return ok("this node's name %s resolves to %s" % (name, found[0]), node, observed=seen, source=origin)
+
+
+def _loopback(snapshot: Snapshot, node: str, name: str, found: List[str], seen: Dict[str, Any], origin: str) -> Finding:
+    """A loopback address is fatal between nodes and harmless on one."""
+    several = len(snapshot.nodes) > 1 or (snapshot.plan.nodes or 1) > 1
+    summary = "this node's own name %s resolves to %s: gloo will tell its peers a loopback address" % (name, found[0])
+    reachable = _reachable(local_addresses(snapshot.facts(node, "interfaces")))
+    return (fail if several else warn)(
+        summary + ("" if several else " (harmless on one node alone)"), node, observed=seen, source=origin,
+        expected="one of " + ", ".join(reachable) if reachable else "an address that the other nodes reach", cause="hostname-resolves-to-loopback",
+        remedy="in /etc/hosts replace the loopback entry of %s by: %s %s; or export GLOO_SOCKET_IFNAME=<interface> on every node" % (
+            name, reachable[0] if len(reachable) == 1 else "<this node's address>", name))
+
+
+def _from_hosts_file(node: str, facts: Facts, seen: Dict[str, Any], line: str) -> Finding:
+    for entry in facts["hosts"]:
+        if _is_loopback(entry["text"].split()[0]):
+            return warn("/etc/hosts gives this node's own name %s the loopback address %s" % (facts["name"], entry["text"].split()[0]), node,
+                        observed=seen, source="/etc/hosts line %d" % entry["line"], expected="an address that the other nodes reach",
+                        cause="hostname-resolves-to-loopback", remedy="replace that line; " + line)
+    return unknown("what this node's own name %s resolves to was not asked" % facts["name"], node, source="getaddrinfo",
+                   remedy="run ncdiag on the node itself")
+
+
+def _judge_names(snapshot: Snapshot) -> Iterator[Finding]:
+    """Names that several nodes share, and addresses that several names lead to."""
+    by_name: Dict[str, List[str]] = {}
+    by_address: Dict[str, List[str]] = {}
+    for node, facts in snapshot.each(PROBE.id):
+        by_name.setdefault(facts["name"], []).append(node)
+        for address in (facts["addresses"] or [])[:1]:
+            by_address.setdefault(address, []).append(node)
+    for name, nodes in by_name.items():
+        if len(nodes) > 1:
+            yield warn("%d nodes call themselves %s: %s" % (len(nodes), name, ", ".join(nodes)), nodes[0], observed={"name": name, "nodes": nodes},
+                       source="gethostname", expected="a name of its own for each node", cause="node-ip-wrong-interface",
+                       remedy="hostnamectl set-hostname <name> on all but one of them, and start the engine again")
+    for address, nodes in by_address.items():
+        if len(nodes) > 1 and not _is_loopback(address):
+            yield fail("the names of %s resolve to the same address %s" % (", ".join(nodes), address), nodes[0],
+                       observed={"address": address, "nodes": nodes}, source="getaddrinfo", expected="an address of its own for each node",
+                       cause="node-ip-wrong-interface", remedy="correct /etc/hosts or DNS for %s" % ", ".join(nodes))
+
+
+def _is_loopback(address: str) -> bool:
+    try:
+        return ipaddress.ip_address(address.partition("%")[0]).is_loopback
+    except ValueError:
+        return False
+
+
+def _reachable(local: List[Any]) -> List[str]:
+    return [entry.address for entry in local if not _is_loopback(entry.address) and not entry.address.startswith("fe80:")]
+
+
+PROBE = Probe("host-name", "the node's own name resolves to an address that the others reach", judge, collect, needs=("interfaces",))
