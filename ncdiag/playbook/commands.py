@@ -29,7 +29,7 @@ _FORMS: dict[str, tuple[str, ...]] = {
     "date": (r"(?:-u|--utc)?(?: ?\+[%A-Za-z0-9:.-]+)?",),
     "dcb": (r"(?:pfc|ets|app|maxrate|buffer) show dev <name>",),
     "dcgmi": (r"discovery -l", r"health -c(?: -g <number>)?", r"nvlink -s"),
-    "df": (r"(?:-(?:h|i|hi|T|hT|k) )?(?:<path>(?: <path>)*)?",),
+    "df": (r"(?:-(?:h|i|hi|T|hT|k))?(?: ?<path>)*",),
     "dmesg": (r"(?:(?:-T|--ctime|-x|--decode|-k|--kernel) ?)*(?:--level=[a-z,]+)?",),
     "docker": (r"ps(?: --no-trunc)?",),
     "ethtool": (r"(?:-(?:i|S|a|k|g|c|m|l|T|-show-fec) )?<name>",),

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Discriminator, Field, StringConstrai
 Slug = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$", max_length=60)]
 Line = Annotated[str, StringConstraints(min_length=1, max_length=1000, strip_whitespace=True)]
 Argument = Annotated[str, StringConstraints(min_length=1, max_length=400, pattern=r"^[^\x00-\x1f\x7f]+$")]
-VariableName = Annotated[str, StringConstraints(pattern=r"^[A-Z][A-Z0-9_]{1,63}$")]
+VariableName = Annotated[str, StringConstraints(pattern=r"^[A-Z][A-Za-z0-9_]{1,63}$")]
 VariableValue = Annotated[str, StringConstraints(max_length=400, pattern=r"^[^\x00-\x1f\x7f]*$")]
 
 Goto = Annotated[
