@@ -14,7 +14,9 @@ from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 from ncdiag.host import Host, HostError
 
-ENGINE_COMMAND = re.compile(r"VLLM::|vllm[ /]serve|(?:^|/)vllm\0|vllm\.entrypoints|ray::RayWorker(?:Proc|Wrapper)|sglang\.launch_server")
+ENGINE_COMMAND = re.compile(
+    r"VLLM::|vllm[ /]serve|(?:^|/)vllm\0|vllm\.entrypoints|ray::RayWorker(?:Proc|Wrapper)|sglang\.launch_server"
+)
 """In a command line with NULs between its arguments: a process of an engine."""
 
 _METADATA_LIMIT = 1 << 20
@@ -63,7 +65,9 @@ def _of_process(host: Host, pid: int, found_by: str) -> Optional[Engine]:
     try:
         python = host.link("/proc/%d/exe" % pid)
         arguments = host.read("/proc/%d/cmdline" % pid).split("\0")
-        environment = dict(part.split("=", 1) for part in host.read("/proc/%d/environ" % pid).split("\0") if "=" in part)
+        environment = dict(
+            part.split("=", 1) for part in host.read("/proc/%d/environ" % pid).split("\0") if "=" in part
+        )
     except HostError:
         return None
     root = "" if _same_root(host, pid) else "/proc/%d/root" % pid
@@ -86,7 +90,11 @@ def _in_path(host: Host) -> Optional[Engine]:
         environment = host.environ()
     except HostError:
         environment = {}
-    folders = [folder for folder in environment.get("PATH", "/usr/local/bin:/usr/bin:/bin").split(":") if folder.startswith("/")]
+    folders = [
+        folder
+        for folder in environment.get("PATH", "/usr/local/bin:/usr/bin:/bin").split(":")
+        if folder.startswith("/")
+    ]
     for folder in folders:
         interpreter = _shebang(host, folder + "/vllm")
         if interpreter:
@@ -119,7 +127,9 @@ def site_packages(host: Host, engine: Engine) -> List[str]:
     except HostError:
         config = ""
         try:
-            prefixes.append(posixpath.dirname(posixpath.dirname(host.real(engine.root + engine.python)[len(engine.root):])))
+            prefixes.append(
+                posixpath.dirname(posixpath.dirname(host.real(engine.root + engine.python)[len(engine.root) :]))
+            )
         except HostError:
             pass
     home = re.search(r"^home\s*=\s*(.+?)\s*$", config, re.M)
@@ -130,7 +140,9 @@ def site_packages(host: Host, engine: Engine) -> List[str]:
         for library in ("lib", "lib64", "local/lib"):
             for name in _names(host, engine.root + base + "/" + library):
                 if re.match(r"python3(\.\d+)?$", name):
-                    found += [base + "/" + library + "/" + name + "/" + kind for kind in ("site-packages", "dist-packages")]
+                    found += [
+                        base + "/" + library + "/" + name + "/" + kind for kind in ("site-packages", "dist-packages")
+                    ]
     real: Dict[str, str] = {}
     for folder in found:
         if host.exists(engine.root + folder):
@@ -167,15 +179,20 @@ def metadata(host: Host, engine: Engine, path: str) -> Dict[str, Any]:
     head = text.split("\n\n", 1)[0]
     version = re.search(r"^Version:\s*(\S+)", head, re.M)
     python = re.search(r"^Requires-Python:\s*(.+?)\s*$", head, re.M)
-    return {"version": version.group(1) if version else None, "requires": re.findall(r"^Requires-Dist:\s*(.+?)\s*$", head, re.M),
-            "requires_python": python.group(1) if python else None}
+    return {
+        "version": version.group(1) if version else None,
+        "requires": re.findall(r"^Requires-Dist:\s*(.+?)\s*$", head, re.M),
+        "requires_python": python.group(1) if python else None,
+    }
 
 
 def python_version(host: Host, engine: Engine, folders: List[str]) -> Optional[str]:
     """`3.11.7` from pyvenv.cfg, else `3.11` from the name of the packages' folder or the interpreter."""
     prefix = posixpath.dirname(posixpath.dirname(engine.python))
     try:
-        match = re.search(r"^version(?:_info)?\s*=\s*(\d+\.\d+(?:\.\d+)?)", host.read(engine.root + prefix + "/pyvenv.cfg"), re.M)
+        match = re.search(
+            r"^version(?:_info)?\s*=\s*(\d+\.\d+(?:\.\d+)?)", host.read(engine.root + prefix + "/pyvenv.cfg"), re.M
+        )
         if match:
             return match.group(1)
     except HostError:

