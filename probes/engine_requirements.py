@@ -133,7 +133,7 @@ def _broken(facts: Facts) -> Iterator[Any]:
     from packaging.version import InvalidVersion, Version
 
     version = facts["python_version"] or ""
-    environment = {
+    environment: Dict[str, Any] = {
         **default_environment(),
         "extra": "",
         "sys_platform": "linux",

@@ -9,6 +9,7 @@ Source: the literal `NCCL version X.Y.Z+cudaA.B` in libnccl.so.2; vLLM's find_nc
 
 from __future__ import annotations
 
+import functools
 import mmap
 import re
 from typing import Dict, Iterator, List, Optional, Tuple, TypedDict
@@ -64,7 +65,7 @@ def collect(host: Host) -> Facts:
             if real in seen:
                 continue
             seen.add(real)
-            version = host.ask("nccl-version-in " + real, lambda real=real: literal_version(real))
+            version = host.ask("nccl-version-in " + real, functools.partial(literal_version, real))
         except HostError as error:
             if by.startswith(("loaded", "VLLM", "LD_PRELOAD")):
                 facts["unreadable"][path] = "%s (%s)" % (error.reason, by)

@@ -41,7 +41,7 @@ class Facts(TypedDict):
 
 def collect(host: Host) -> Facts:
     try:
-        scope = int(host.read("/proc/sys/kernel/yama/ptrace_scope"))
+        scope: Optional[int] = int(host.read("/proc/sys/kernel/yama/ptrace_scope"))
     except Absent:
         # no Yama: classic rules, where /proc/sys itself is there to tell
         scope = 0 if host.exists("/proc/sys/kernel") else None

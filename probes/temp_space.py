@@ -62,32 +62,25 @@ def _wanted(environment: Dict[str, str]) -> Dict[str, str]:
 
 
 def _folder(host: Host, path: str, use: str) -> Folder:
-    folder: Folder = {
-        "path": path,
-        "use": use,
-        "exists_at": None,
-        "total_bytes": None,
-        "free_bytes": None,
-        "inodes": None,
-        "inodes_free": None,
-        "error": None,
-    }
     at = path
     while not host.exists(at) and at not in ("/", ""):
         at = at.rpartition("/")[0] or "/"
     try:
         space = host.space(at)
     except HostError as error:
-        folder["error"] = error.reason
-        return folder
-    folder.update(
+        return Folder(
+            path=path, use=use, exists_at=None, total_bytes=None, free_bytes=None, inodes=None, inodes_free=None, error=error.reason
+        )
+    return Folder(
+        path=path,
+        use=use,
         exists_at=at,
         total_bytes=space.total_bytes,
         free_bytes=space.free_bytes,
         inodes=space.inodes,
         inodes_free=space.inodes_free,
+        error=None,
     )
-    return folder
 
 
 def judge(snapshot: Snapshot) -> Iterator[Finding]:

@@ -57,7 +57,8 @@ def test_a_real_orphan() -> None:
         pid = int(starter.stdout.readline())
         starter.wait(10)
     try:
-        deadline, found = time.monotonic() + 10, []
+        deadline = time.monotonic() + 10
+        found: list[Any] = []
         while not found and time.monotonic() < deadline:
             facts = collected("leftover-processes", Host()).facts["leftover-processes"]
             found = [entry for entry in facts["processes"] if entry["pid"] == pid]
