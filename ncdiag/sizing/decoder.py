@@ -63,7 +63,8 @@ def build(decoder: Decoder) -> Inventory:
     layers = [_layer(decoder, index) for index in range(len(decoder.kinds))]
     tied = is_tied(decoder)
     encoder, notes = encoder_weights(config, config.number("hidden_size"))
-    return Inventory(_first(decoder), layers, _last(decoder, tied), tied, encoder, _predictors(decoder), tuple(notes))
+    first, last, spare = _first(decoder), _last(decoder, tied), _predictors(decoder)
+    return Inventory(first, layers, last, tied, encoder, spare, tuple(notes), _copies(decoder))
 
 
 def _first(decoder: Decoder) -> list[Weight]:
@@ -143,6 +144,14 @@ def _falcon_norms(config: ModelConfig) -> int:
     if config.flag("new_decoder_architecture"):
         return config.number("num_ln_in_parallel_attn", 2) or 2
     return 1 if config.flag("parallel_attn", True) else 2
+
+
+def _copies(decoder: Decoder) -> list[Weight]:
+    """Falcon 7B to 180B tie lm_head, say nothing of it in the config, and store it all the same."""
+    config = decoder.config
+    if config.model_type != "falcon" or "tie_word_embeddings" in config.text:
+        return []
+    return linear("lm_head", config.number("vocab_size"), config.number("hidden_size"))
 
 
 def _predictors(decoder: Decoder) -> list[Weight]:

@@ -19,7 +19,6 @@ DTYPE_BYTES: Mapping[str, float] = {
     "float64": 8, "float32": 4, "float": 4, "float16": 2, "half": 2, "bfloat16": 2, "float8_e4m3fn": 1,
     "float8_e5m2": 1, "fp8": 1, "int8": 1, "uint8": 1,
 }
-BLOCK_METHODS = ("fp8", "deepseek_v3_fp8")
 MAX_PATTERN = 200  # an ignore pattern longer than this is not compiled
 
 
@@ -33,6 +32,7 @@ class Quantisation:
     ignore: tuple[str, ...] = ()
     only_experts: bool = False
     kv_cache_fp8: bool = False  # the checkpoint brings scales for an FP8 KV cache
+    block: int = 1  # a shard's rows and columns must be a multiple of this
     notes: tuple[str, ...] = field(default=())
 
     def covers(self, weight: Weight) -> bool:
@@ -41,6 +41,16 @@ class Quantisation:
         if self.only_experts:
             return weight.experts
         return not any(_matches(pattern, weight.name) for pattern in self.ignore)
+
+
+def as_fp8() -> Quantisation:
+    """FP8 made by the engine at load (`--quantization fp8`): one scale a matrix, lm_head left as it is."""
+    return Quantisation("fp8", 8, lambda w: w.rows * w.cols + 4, ("lm_head",))
+
+
+def as_int4() -> Quantisation:
+    """A 4-bit checkpoint of the usual make: groups of 128, lm_head left as it is."""
+    return Quantisation("awq", 4, lambda w: w.rows * w.cols * (0.5 + 2.5 / 128), ("lm_head",))
 
 
 def stored_bytes(weight: Weight, quantisation: Quantisation, dtype_bytes: float) -> float:
@@ -97,7 +107,8 @@ def _fp8(part: Mapping[str, Any], dtype_bytes: float) -> Quantisation:
             return weight.rows * weight.cols + 4 * _ceil(weight.rows, block[0]) * _ceil(weight.cols, block[1])
         return weight.rows * weight.cols + 4 + (4 if static else 0)
 
-    return Quantisation("fp8", 8, cost, _ignored(part))
+    step = block[0] if isinstance(block, list) and block and isinstance(block[0], int) and block[0] > 0 else 1
+    return Quantisation("fp8", 8, cost, _ignored(part), block=step)
 
 
 def _gptq(part: Mapping[str, Any], dtype_bytes: float) -> Quantisation:
@@ -108,7 +119,7 @@ def _gptq(part: Mapping[str, Any], dtype_bytes: float) -> Quantisation:
         packed = 4 * (_ceil(weight.cols * bits, 32) * weight.rows + groups * _ceil(weight.rows * bits, 32))
         return packed + 2 * groups * weight.rows + 4 * weight.cols  # + scales + g_idx
 
-    return Quantisation("gptq", bits, cost, _ignored(part))
+    return Quantisation("gptq", bits, cost, _ignored(part), block=max(group, 1))
 
 
 def _awq(part: Mapping[str, Any], dtype_bytes: float) -> Quantisation:
@@ -119,7 +130,7 @@ def _awq(part: Mapping[str, Any], dtype_bytes: float) -> Quantisation:
         groups = _ceil(weight.cols, group) if group > 0 else 1
         return 4 * (weight.cols + groups) * _ceil(weight.rows * bits, 32) + 2 * groups * weight.rows
 
-    return Quantisation("awq", bits, cost, _ignored(part))
+    return Quantisation("awq", bits, cost, _ignored(part), block=max(group, 1))
 
 
 def _mxfp4(part: Mapping[str, Any], dtype_bytes: float) -> Quantisation:

@@ -41,8 +41,10 @@ class Inventory:
     encoder: list[Weight] = field(default_factory=list)  # vision or audio tower and projector
     unloaded: list[Weight] = field(default_factory=list)  # in the checkpoint, not loaded: multi-token prediction
     notes: tuple[str, ...] = ()  # what could not be counted, or was assumed
+    copies: list[Weight] = field(default_factory=list)  # stored twice in the checkpoint: bytes, no parameters
 
     def all(self) -> Iterable[Weight]:
+        """Every weight once; without the copies."""
         yield from self.first
         for layer in self.layers:
             yield from layer

@@ -1,0 +1,73 @@
+"""`ncdiag plan`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from ncdiag.cli.options import output_options, write_result
+from ncdiag.exits import Exit
+from ncdiag.report.console import plain
+from ncdiag.report.plan import render
+from ncdiag.sizing.config import ConfigError
+from ncdiag.sizing.gpus import GpuError, parse_gpus
+from ncdiag.sizing.plan import KV_BYTES, Request, make_plan
+
+DTYPES = ("auto", "bfloat16", "float16", "half", "float32")
+
+
+@click.command()
+@click.argument("path", metavar="MODEL_DIR|config.json", type=click.Path(path_type=Path))
+@click.option(
+    "--gpus",
+    multiple=True,
+    metavar="NAMExCOUNT[*NODES]",
+    help="The GPUs of a node, and how many such nodes: H100x8, H100x8*2, 48GBx4. Without it, H100x8 is assumed.",
+)
+@click.option("--nodes-count", type=click.IntRange(1, 10000), metavar="N", help="How many equal nodes there are.")
+@click.option("--max-model-len", type=click.IntRange(1, 2**31), metavar="TOKENS", help="Default: the model's context.")
+@click.option(
+    "--concurrency",
+    type=click.IntRange(1, 10**6),
+    default=1,
+    show_default=True,
+    help="Requests of --max-model-len tokens to be held at once, over all replicas.",
+)
+@click.option("--kv-dtype", type=click.Choice(["auto", *KV_BYTES]), default="auto", show_default=True, help="--kv-cache-dtype.")
+@click.option("--dtype", type=click.Choice(DTYPES), default="auto", show_default=True, help="The engine's --dtype.")
+@click.option(
+    "--gpu-memory-utilization",
+    "utilization",
+    type=click.FloatRange(0, 1, min_open=True),
+    default=0.90,
+    show_default=True,
+    help="Share of a GPU's memory the engine may use. vLLM's own default is 0.90, from about 0.2x on 0.92.",
+)
+@click.option("--max-num-batched-tokens", "batched", type=click.IntRange(1, 2**24), metavar="N", help="Default: vLLM's.")
+@output_options("text", "json")
+def command(
+    path: Path,
+    gpus: tuple[str, ...],
+    nodes_count: int | None,
+    max_model_len: int | None,
+    concurrency: int,
+    kv_dtype: str,
+    dtype: str,
+    utilization: float,
+    batched: int | None,
+    format_: str,
+    output: str | None,
+) -> int:
+    """Does the model fit, on how many GPUs, and should it be several nodes at all?
+
+    Reads config.json and, where they are, the safetensors index and headers. Touches no GPU and no network.
+    """
+    try:
+        cluster = parse_gpus(gpus, nodes_count)
+        plan = make_plan(Request(path, cluster, max_model_len, concurrency, kv_dtype, dtype, utilization, batched))
+    except (ConfigError, GpuError) as error:
+        raise click.ClickException(plain(error)) from None  # one line, exit code 2
+    write_result(json.dumps(plan, indent=2) + "\n" if format_ == "json" else render(plan), output)
+    return Exit.OK

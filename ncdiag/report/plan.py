@@ -1,0 +1,101 @@
+"""The text view of a plan: what to do first, then why, then the layouts, then the lines to type."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ncdiag.report.console import plain
+
+GIB = 2**30
+WIDTH = 100
+
+
+def render(plan: Mapping[str, Any]) -> str:
+    """Plain text of at most 100 columns (command lines are never broken). Takes the dict of `sizing.plan.make_plan`."""
+    blocks = [
+        _headline(plan),
+        _bullets("Why", plan["recommended"]["reasons"]),
+        _commands(plan),
+        _bullets("Mind", plan["warnings"]),
+        _table(plan),
+        _bullets("Model", _model(plan["model"])),
+        _bullets("Assumed, not measured", plan["assumptions"]),
+    ]
+    return plain("\n\n".join(block for block in blocks if block)) + "\n"
+
+
+def _headline(plan: Mapping[str, Any]) -> str:
+    best, cluster = plan["recommended"], plan["cluster"]
+    where = f"{cluster['nodes']} x {cluster['gpus_per_node']} {cluster['gpu']}"
+    if best["tp"] is None:
+        return _wrapped(f"DOES NOT FIT on {where} at {best['max_model_len']:,} tokens.", "")
+    shape = f"TP {best['tp']}" + (f" x PP {best['pp']}" if best["pp"] > 1 else "")
+    shape += f" x DP {best['dp']}" if best["dp"] > 1 else ""
+    shape += f" (EP {best['ep']})" if best["ep"] > 1 else ""
+    span = f"on {best['gpus']} GPU{'s' if best['gpus'] > 1 else ''} of one node" if best["nodes"] == 1 else (
+        f"over {best['nodes']} nodes, {best['gpus']} GPUs"
+    )
+    copies = f", {best['replicas']} replicas on {where}" if best["replicas"] > 1 else f" ({where})"
+    return _wrapped(f"USE {shape} {span}{copies}, --max-model-len {best['max_model_len']}.", "")
+
+
+def _model(model: Mapping[str, Any]) -> list[str]:
+    active = f", {_count(model['parameters_active'])} active a token" if model["parameters_active"] else ""
+    name = f"{model['architecture']}: {_count(model['parameters'])} parameters{active}, {model['dtype']}"
+    name += f", {model['quantization']}" if model["quantization"] != "none" else ""
+    out = [name, f"weights {model['weights_bytes'] / GIB:.1f} GiB ({model['source']})"]
+    cache = f"KV cache {model['kv_bytes_per_token'] / 1024:.1f} KiB a token over all layers"
+    if model["state_bytes_per_sequence"]:
+        cache += f", states {model['state_bytes_per_sequence'] / 2**20:.1f} MiB a sequence"
+    return [*out, cache]
+
+
+def _table(plan: Mapping[str, Any]) -> str:
+    rows = [("", "TP", "PP", "DP", "GPUs", "replicas", "weights/GPU", "KV pool/GPU", "KV tokens", "")]
+    best = plan["recommended"]
+    for layout in plan["layouts"]:
+        chosen = all(layout[key] == best.get(key) for key in ("tp", "pp", "dp"))
+        rows.append(
+            (
+                ">" if chosen else "",
+                *(str(layout[key]) for key in ("tp", "pp", "dp", "gpus", "replicas")),
+                f"{layout['weights_bytes_per_gpu'] / GIB:.1f} GiB",
+                f"{layout['kv_pool_bytes_per_gpu'] / GIB:.1f} GiB",
+                f"{layout['kv_tokens']:,}",
+                "fits" if layout["fits"] else "no",
+            )
+        )
+    if len(rows) == 1:
+        return ""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return "Layouts\n" + "\n".join(
+        "  " + "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    )
+
+
+def _commands(plan: Mapping[str, Any]) -> str:
+    lines = list(plan["commands"])
+    quantised = plan["recommended"].get("quantise_first")
+    if quantised and quantised["command"]:
+        lines += ["# or, quantised at load to FP8, on one node:", quantised["command"]]
+    return "Run\n" + "\n".join("  " + line for line in lines) if lines else ""
+
+
+def _bullets(title: str, lines: Sequence[str]) -> str:
+    return title + "\n" + "\n".join(_wrapped(line, "  - ") for line in lines) if lines else ""
+
+
+def _wrapped(line: str, indent: str) -> str:
+    return textwrap.fill(
+        line, WIDTH, initial_indent=indent, subsequent_indent=" " * len(indent), break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def _count(number: int) -> str:
+    for size, letter in ((10**12, "T"), (10**9, "B"), (10**6, "M")):
+        if number >= size:
+            return f"{number / size:.2f} {letter}"
+    return str(number)

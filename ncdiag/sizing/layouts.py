@@ -1,0 +1,184 @@
+"""Which TP x PP (x DP) layouts a model can have on a cluster, what each GPU then holds, and whether it fits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ncdiag.sizing.cache import LayerCache, capacity
+from ncdiag.sizing.decoder import Decoder
+from ncdiag.sizing.feedforward import expert_width
+from ncdiag.sizing.gpus import Cluster
+from ncdiag.sizing.memory import Overhead, overhead
+from ncdiag.sizing.quantise import Quantisation, stored_bytes
+from ncdiag.sizing.weights import COPY, KV, Inventory, Weight
+
+GIB = 2**30
+ASYNC_BATCHES = 2  # batches in flight with async scheduling, vLLM's default for a single pipeline stage
+
+
+@dataclass(frozen=True)
+class Load:
+    """What is asked of the engine."""
+
+    max_model_len: int
+    concurrency: int  # requests of max_model_len at the same time, over all replicas
+    utilization: float  # gpu-memory-utilization
+    batched_tokens: int
+
+
+@dataclass(frozen=True)
+class Model:
+    """Everything the layouts are computed from."""
+
+    decoder: Decoder
+    inventory: Inventory
+    quantisation: Quantisation
+    dtype_bytes: float
+    caches: list[list[LayerCache]]
+    scale: float  # bytes in the checkpoint's files / bytes counted; 1 without files
+    weights_bytes: int  # of the whole checkpoint
+
+
+@dataclass(frozen=True)
+class Layout:
+    """One way to spread one engine, and what a GPU of its fullest stage holds."""
+
+    tp: int
+    pp: int
+    dp: int  # attention replicas inside the engine, experts spread over all; 1: plain
+    ep: int  # ranks the experts are spread over whole; 1: each expert is cut by TP
+    replicas: int  # engines of this layout the cluster has room for
+    weights_bytes: int
+    overhead: Overhead
+    pool_bytes: int  # left for the KV cache; negative: short by that much
+    kv_tokens: int  # of the whole engine
+    requests: int  # of max_model_len each engine must hold at once
+    fits: bool
+    why: str
+    nodes: int  # nodes one engine spans
+
+    @property
+    def gpus(self) -> int:
+        return self.tp * self.pp * self.dp
+
+
+def layouts(model: Model, cluster: Cluster, load: Load) -> list[Layout]:
+    """All layouts that the model's shape allows and the cluster has room for, smallest first."""
+    found = [_evaluate(model, cluster, load, tp, pp, dp) for tp, pp, dp in _shapes(model, cluster)]
+    return sorted(found, key=lambda layout: (layout.gpus, layout.pp, layout.dp, -layout.tp))
+
+
+def blocked(model: Model, tp: int) -> str:
+    """Why tensor parallelism of this size is impossible; empty when it is not."""
+    decoder, step = model.decoder, model.quantisation.block
+    heads = decoder.heads
+    if heads.query and heads.query % tp:
+        return f"{heads.query} attention heads do not divide by TP {tp}"
+    if heads.query and not heads.latent and heads.kv % tp and tp % heads.kv:
+        return f"{heads.kv} KV heads and TP {tp} do not divide one another"
+    width = decoder.config.raw("intermediate_size")
+    if not decoder.experts and isinstance(width, int) and width % (tp * step if tp > 1 else 1):
+        return f"intermediate_size {width} does not divide by TP {tp}" + (f" x block {step}" if step > 1 else "")
+    if decoder.experts and whole_experts(model, tp) and decoder.experts % tp:
+        return f"{decoder.experts} experts do not divide by TP {tp}, and neither does one expert's width"
+    return ""
+
+
+def whole_experts(model: Model, tp: int) -> bool:
+    """Whether an expert cannot be cut by TP: its width is no multiple of TP x quantisation block."""
+    return bool(model.decoder.experts) and tp > 1 and expert_width(model.decoder.config) % (tp * model.quantisation.block) != 0
+
+
+def _shapes(model: Model, cluster: Cluster) -> Iterator[tuple[int, int, int]]:
+    stages = len(model.decoder.kinds)
+    for tp in range(1, cluster.total + 1):
+        if tp > cluster.domain and tp % cluster.per_node:
+            continue
+        if tp & (tp - 1) and tp not in (cluster.per_node, cluster.domain) and cluster.per_node % tp:
+            continue  # powers of two, divisors of a node, and the node itself
+        if tp > 4096 or blocked(model, tp):
+            continue
+        for pp in _stages(cluster, tp, stages):
+            yield tp, pp, 1
+    if model.decoder.heads.latent and model.decoder.experts:
+        for dp in (cluster.per_node * n for n in range(1, cluster.nodes + 1)):
+            if dp > 1 and model.decoder.experts % dp == 0:
+                yield 1, 1, dp
+
+
+def _stages(cluster: Cluster, tp: int, layers: int) -> list[int]:
+    """Pipeline sizes worth a look: 1, powers of two, and one stage a node."""
+    limit = min(cluster.total // tp, layers, 64)
+    return sorted({pp for pp in range(1, limit + 1) if not pp & (pp - 1) or (pp <= cluster.nodes and tp == cluster.per_node)})
+
+
+def _evaluate(model: Model, cluster: Cluster, load: Load, tp: int, pp: int, dp: int) -> Layout:
+    parts = split_layers(len(model.decoder.kinds), pp)
+    budget = cluster.gpu.usable_bytes * load.utilization
+    spare = overhead(model.decoder, tp, pp * dp, load.batched_tokens, model.dtype_bytes)
+    weights, pools, tokens = [], [], []
+    flight = load.batched_tokens * (pp if pp > 1 else ASYNC_BATCHES)
+    for stage, (start, end) in enumerate(parts):
+        held = rank_bytes(model, tp, dp, start, end, stage == 0, stage == pp - 1)
+        pool = int(budget - held - spare.total)
+        mine = [cache.on_rank(tp) for layer in model.caches[start:end] for cache in layer]
+        weights.append(held)
+        pools.append(pool)
+        tokens.append(capacity(pool, mine, load.max_model_len, flight) if mine or pool < 0 else -1)
+    held_tokens = [count for count in tokens if count >= 0]
+    kv_tokens = dp * min(held_tokens) if held_tokens else 0
+    gpus = tp * pp * dp
+    replicas = max(cluster.total // gpus, 1)
+    requests = max(-(-load.concurrency // replicas), 1)
+    fits, why = _verdict(kv_tokens, min(pools), requests, load, dp)
+    nodes = -(-gpus // cluster.per_node)
+    ep = tp * dp if dp > 1 or whole_experts(model, tp) else 1
+    return Layout(tp, pp, dp, ep, replicas, max(weights), spare, min(pools), kv_tokens, requests, fits, why, nodes)
+
+
+def _verdict(tokens: int, pool: int, requests: int, load: Load, dp: int) -> tuple[bool, str]:
+    needed = requests * load.max_model_len
+    if pool < 0:
+        return False, f"weights and overhead exceed the GPU by {-pool / GIB:.1f} GiB"
+    if tokens < load.max_model_len * dp:
+        longest = tokens // dp
+        return False, f"KV cache holds {longest:,} tokens, less than one request of {load.max_model_len:,}"
+    if tokens < needed:
+        return False, f"KV cache holds {tokens:,} tokens, {needed:,} needed for {requests} requests at once"
+    return True, f"KV cache holds {tokens:,} tokens: {tokens / load.max_model_len:.1f} requests of {load.max_model_len:,}"
+
+
+def split_layers(total: int, pp: int) -> list[tuple[int, int]]:
+    """First and last+1 layer of each stage, as vLLM cuts them: the remainder goes before the last stage."""
+    sizes = [total // pp] * pp
+    for place in range(2, total % pp + 2):
+        sizes[-place] += 1
+    bounds = [sum(sizes[:stage]) for stage in range(pp + 1)]
+    return list(zip(bounds[:-1], bounds[1:], strict=True))
+
+
+def rank_bytes(model: Model, tp: int, dp: int, start: int, end: int, first: bool, last: bool) -> int:
+    """Weight bytes of one rank of the stage that holds layers start to end."""
+    held: list[Weight] = [weight for layer in model.inventory.layers[start:end] for weight in layer]
+    if first:
+        held += [*model.inventory.first, *model.inventory.encoder]
+    if last:
+        held += model.inventory.last
+        if model.inventory.tied and not first:
+            held += model.inventory.first[:1]
+    return int(model.scale * sum(_share(model, weight, tp, dp) for weight in held))
+
+
+def _share(model: Model, weight: Weight, tp: int, dp: int) -> float:
+    size = stored_bytes(weight, model.quantisation, model.dtype_bytes)
+    if weight.experts:
+        return size / (tp * dp)
+    if weight.split == COPY:
+        return size
+    if weight.split == KV:
+        kv = max(model.decoder.heads.kv, 1)
+        return size * -(-kv // tp) / kv
+    return size / tp
+
+
