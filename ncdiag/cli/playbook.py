@@ -167,6 +167,7 @@ def run_command(
     """
     from ncdiag.fleet import FleetError
     from ncdiag.playbook.actions import Inputs
+    from ncdiag.playbook.lint import proved
     from ncdiag.playbook.record import as_markdown
     from ncdiag.playbook.runner import Nobody, Walk
     from ncdiag.playbook.targets import Target
@@ -186,7 +187,7 @@ def run_command(
     terminal = sys.stdin.isatty() and sys.stderr.isatty()
     walk = Walk(
         target,
-        lambda other: _load(other, folder),
+        lambda other: proved(other, folder),
         Terminal(answers) if terminal else Nobody(answers),
         options["apply"],
         options["max_risk"] if options["yes"] else None,
@@ -195,8 +196,8 @@ def run_command(
         _progress(obj["quiet"]),
     )
     try:
-        record = walk.run(_load(name, folder))
-    except FleetError as error:
+        record = walk.run(proved(name, folder))
+    except (FleetError, PlaybookError) as error:
         raise click.UsageError(str(error)) from None
     text = json.dumps(redact.data(record.as_dict()), indent=1) if format_ == "json" else as_markdown(record)
     write_result(text, output)

@@ -73,14 +73,16 @@ def _edit(inputs: Inputs, settings: Mapping[str, str | None]) -> Prepared:
     if new == old:
         raise Refused(f"{path} needs no change: {names}")
 
+    backup = envfile.backup_of(path)
+
     def apply() -> str:
         try:
-            backup = envfile.replace(path, old, new)
+            envfile.replace(path, old, new, backup)
         except ValueError as error:
             raise Refused(str(error)) from None
         return f"changed {path}; the old file is {backup}"
 
-    undo = f"put the old file back: mv {shlex.quote(str(path))}.ncdiag-old-… {shlex.quote(str(path))}"
+    undo = shlex.join(["mv", str(backup), os.path.realpath(path)])
     return Prepared(redact.text(envfile.difference(path, old, new)), undo, apply)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import itertools
 import os
 import re
 import stat
@@ -45,23 +46,29 @@ def difference(path: Path, old: str, new: str) -> str:
     return "\n".join(lines)
 
 
-def replace(path: Path, old: str, new: str) -> Path:
-    """Writes `new` with the old owner and mode, in one step, and keeps the old text beside it; returns where.
+def backup_of(path: Path) -> Path:
+    """A free name beside the file, for its old text."""
+    real = os.path.realpath(path)
+    names = (f"{real}.ncdiag-old-{number}" for number in itertools.count(1))
+    return Path(next(name for name in names if not os.path.lexists(name)))
 
-    Raises ValueError when the file is no longer what it was when the change was shown.
+
+def replace(path: Path, old: str, new: str, backup: Path) -> None:
+    """Writes `new` with the old owner and mode, in one step, after the old text was kept in `backup`.
+
+    Raises ValueError when the file is no longer what it was when the change was shown, OSError when it cannot be written.
     """
     real = Path(os.path.realpath(path))
     if read(real) != old:
         raise ValueError(f"{path} has changed meanwhile; look at it again")
     info = os.stat(real)
-    backup = _write(real.parent, f"{real.name}.ncdiag-old-", old, info)
-    fresh = _write(real.parent, f".{real.name}.", new, info)
+    _write(os.open(backup, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), old, info)
+    descriptor, fresh = tempfile.mkstemp(prefix=f".{real.name}.", dir=real.parent)
+    _write(descriptor, new, info)
     os.replace(fresh, real)
-    return backup
 
 
-def _write(folder: Path, prefix: str, text: str, like: os.stat_result) -> Path:
-    descriptor, name = tempfile.mkstemp(prefix=prefix, dir=folder)
+def _write(descriptor: int, text: str, like: os.stat_result) -> None:
     with os.fdopen(descriptor, "w", encoding="utf-8", errors="surrogateescape", newline="") as file:
         file.write(text)
         file.flush()
@@ -69,4 +76,3 @@ def _write(folder: Path, prefix: str, text: str, like: os.stat_result) -> Path:
         os.fchmod(descriptor, stat.S_IMODE(like.st_mode))
         if os.geteuid() == 0:
             os.fchown(descriptor, like.st_uid, like.st_gid)
-    return Path(name)

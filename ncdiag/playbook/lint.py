@@ -17,14 +17,24 @@ def lint(name: str, probes: Collection[str], folder: Path | None = None) -> list
         playbook, marked = load_marked(name, folder)
     except PlaybookError as error:
         return error.problems
-    known = set(names(folder))
-    return [
-        *_ids(playbook, marked),
-        *_links(playbook, marked, known),
-        *_unreached(playbook, marked),
-        *_probes(playbook, marked, probes),
-        *_commands(playbook, marked),
-    ]
+    return list(dict.fromkeys([*_structure(playbook, marked, folder), *_probes(playbook, marked, probes)]))
+
+
+def proved(name: str, folder: Path | None = None) -> Playbook:
+    """A playbook that may be walked: links, steps and commands are right. A probe that is not here is left to the walk,
+    where it reads as `unknown`. Raises PlaybookError."""
+    playbook, marked = load_marked(name, folder)
+    problems = list(dict.fromkeys(_structure(playbook, marked, folder)))
+    if problems:
+        raise PlaybookError(problems)
+    return playbook
+
+
+def _structure(playbook: Playbook, marked: Marked, folder: Path | None) -> Iterator[str]:
+    yield from _ids(playbook, marked)
+    yield from _links(playbook, marked, set(names(folder)))
+    yield from _unreached(playbook, marked)
+    yield from _commands(playbook, marked)
 
 
 def _ids(playbook: Playbook, marked: Marked) -> Iterator[str]:

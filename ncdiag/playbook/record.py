@@ -46,6 +46,8 @@ class Taken:
     verify: str | None = None
     chosen: bool = False
     """The person picked it among choices."""
+    proved: bool = False
+    """The check after the remedy was made by ncdiag and holds; False also where only a person can see it."""
 
 
 @dataclass
@@ -63,31 +65,30 @@ class Record:
     steps: list[Taken] = field(default_factory=list)
     ended: str = ""
     """Why the walk ended, in one sentence."""
+    cut_short: bool = False
+    """It ended at a limit or at a link that leads nowhere, not by itself."""
 
     @property
     def result(self) -> str:
-        """`failed`, `repaired`, `to-do` (remedies wait for a person), `incomplete` (something was not read or not
-        answered), `clear` (everything was read and nothing is to be done)."""
+        """`failed`, `repaired`, `to-prove` (changed, and a person must see that it helped), `to-do` (remedies wait for a
+        person), `incomplete` (something was not read or not answered), `clear` (all was read, nothing is to be done)."""
         remedies = [step.outcome for step in self.steps if step.kind == "remedy"]
         if "failed" in remedies:
             return "failed"
         if "applied" in remedies:
-            return "repaired"
+            return "repaired" if all(s.proved for s in self.steps if s.outcome == "applied") else "to-prove"
         confirmed = any(step.outcome in _CONFIRMS or step.chosen for step in self.steps)
         if remedies and confirmed:
             return "to-do"
         unread = any(step.outcome in ("unknown", "unanswered") for step in self.steps)
-        return "incomplete" if unread or remedies else ("to-do" if "fail" in self.outcomes else "clear")
-
-    @property
-    def outcomes(self) -> set[str]:
-        """All outcomes that occurred."""
-        return {step.outcome for step in self.steps}
+        if unread or remedies or self.cut_short:
+            return "incomplete"
+        return "to-do" if confirmed else "clear"
 
     @property
     def exit(self) -> Exit:
         """The exit code of `ncdiag playbook run`."""
-        codes = {"failed": Exit.FINDING, "to-do": Exit.FINDING, "incomplete": Exit.INCOMPLETE}
+        codes = {"failed": Exit.FINDING, "to-do": Exit.FINDING, "to-prove": Exit.FINDING, "incomplete": Exit.INCOMPLETE}
         return codes.get(self.result, Exit.OK)
 
     def as_dict(self) -> dict[str, Any]:
@@ -135,11 +136,18 @@ def as_markdown(record: Record) -> str:
                 f"  - undo: {step.undo}",
                 f"  - verify: {step.verify}",
             ]
-            lines += [f"  - {step.note}"] if step.note else []
+            lines += _note(step.note)
     lines += ["", "## Evidence", ""]
     for step in record.steps:
         lines += _evidence(step)
     return "\n".join(lines).rstrip() + "\n"
+
+
+def _note(note: str) -> list[str]:
+    first, *more = note.splitlines() or [""]
+    return [f"  - {first}"] * bool(first) + (
+        ["", "    ```", *(f"    {line}" for line in more), "    ```", ""] if more else []
+    )
 
 
 def _evidence(step: Taken) -> list[str]:

@@ -11,9 +11,11 @@ from typing import Protocol
 
 from ncdiag.model import Status
 from ncdiag.playbook.actions import Inputs, Prepared, Refused, prepare
+from ncdiag.playbook.evidence import fold, judge, seen_in, verify_text, worst
+from ncdiag.playbook.marks import PlaybookError
 from ncdiag.playbook.record import Record, Seen, Taken, shorten
-from ncdiag.playbook.schema import RISKS, AskStep, Expect, Playbook, ProbeStep, RemedyStep, Risk, RunStep, Step, Verify
-from ncdiag.playbook.targets import Answer, Target, evidence_of
+from ncdiag.playbook.schema import RISKS, AskStep, Playbook, ProbeStep, RemedyStep, Risk, RunStep, Step, Verify
+from ncdiag.playbook.targets import Target
 
 MAX_STEPS = 200
 
@@ -47,7 +49,7 @@ class Walk:
 
     target: Target
     load: Callable[[str], Playbook]
-    """Gives the playbook of a name; a `playbook:` link that cannot be loaded ends the walk."""
+    """Gives the proved playbook of a name (`lint.proved`); a link to one that cannot be used ends the walk."""
     person: Person = field(default_factory=Nobody)
     apply: bool = False
     """False: a dry run. Remedies are shown only."""
@@ -62,30 +64,33 @@ class Walk:
         started = datetime.now(timezone.utc).isoformat(timespec="seconds")
         record = Record(playbook.name, playbook.title, self.target.nodes, self.apply, started)
         end, seen, place = time.monotonic() + self.deadline_s, {playbook.name}, 0
-        while True:
-            if place >= len(playbook.steps):
-                record.ended = f"The last step of {playbook.name} was taken."
-                return record
+        while place < len(playbook.steps):
             if time.monotonic() > end or len(record.steps) >= MAX_STEPS:
+                record.cut_short = True
                 record.ended = f"The limit of {self.deadline_s:g} s or {MAX_STEPS} steps was reached."
                 return record
             taken = self._take(playbook, playbook.steps[place])
             record.steps.append(taken)
             self.progress(f"{playbook.name}/{taken.id}: {taken.outcome}{' - ' + taken.note if taken.note else ''}")
             kind, _, name = taken.goto.partition(":")
-            if kind == "stop":
-                record.ended = f"{playbook.name}/{taken.id} ended it with {taken.outcome}."
+            if kind == "stop" or (kind == "playbook" and name in seen):
+                why = "ended it" if kind == "stop" else f"leads back to {name}, which was walked already,"
+                record.ended = f"{playbook.name}/{taken.id} {why} with {taken.outcome}."
                 return record
             if kind == "playbook":
-                if name in seen:
-                    record.ended = f"{taken.id} leads back to {name}, which was walked already."
-                    return record
                 seen.add(name)
-                playbook, place = self.load(name), 0
+                try:
+                    playbook, place = self.load(name), 0
+                except PlaybookError as error:
+                    record.cut_short = True
+                    record.ended = f"{taken.id} leads to {name}, which cannot be used: {error.problems[0]}."
+                    return record
             elif kind == "step":
-                place = next(n for n, step in enumerate(playbook.steps) if step.id == name)
+                place = [step.id for step in playbook.steps].index(name)
             else:
                 place += 1
+        record.ended = f"The last step of {playbook.name} was taken."
+        return record
 
     def _take(self, playbook: Playbook, step: Step) -> Taken:
         begin = time.monotonic()
@@ -103,12 +108,11 @@ class Walk:
 
     def _probe(self, playbook: Playbook, step: ProbeStep) -> Taken:
         findings = self.target.probe(step.probe)
-        worst = max((finding.status for finding in findings), key=lambda status: status.severity)
-        shown = [f for f in findings if f.status is worst or f.status.severity > Status.SKIP.severity]
-        evidence = _fold([(str(f.where.get("node", "")), *_pair(evidence_of(f))) for f in shown])
-        note = next((f.remedy for f in findings if f.status is worst and f.remedy), "") or ""
+        status = worst(findings)
+        evidence = seen_in([f for f in findings if f.status is status or f.status.severity > Status.SKIP.severity])
+        note = next((f.remedy for f in findings if f.status is status and f.remedy), "") or ""
         text = f"probe {step.probe}" + (f": {step.say}" if step.say else "")
-        return Taken(playbook.name, step.id, "probe", text, worst.value, note, evidence)
+        return Taken(playbook.name, step.id, "probe", text, status.value, note, evidence)
 
     def _run(self, playbook: Playbook, step: RunStep) -> Taken:
         command = shlex.join(step.run)
@@ -119,7 +123,7 @@ class Walk:
         unread = sorted({answer.text for answer in answers if answer.rc is None})
         note = f"not run: {'; '.join(unread)}" if unread else ""
         ran = [answer for answer in answers if answer.rc is not None]
-        evidence = _fold([(a.node, command, shorten(a.text) or f"(no output, exit {a.rc})") for a in ran])
+        evidence = fold([(a.node, command, shorten(a.text) or f"(no output, exit {a.rc})") for a in ran])
         return Taken(playbook.name, step.id, "run", text, outcome, note, evidence)
 
     def _ask(self, playbook: Playbook, step: AskStep) -> Taken:
@@ -148,11 +152,20 @@ class Walk:
         if not self.apply:
             taken.note = f"dry run; --apply would do:\n{prepared.preview}"
             return taken
-        allowed = self.max_risk is not None and RISKS.index(step.risk) <= RISKS.index(self.max_risk)
-        if not allowed and not self.person.confirm(step, prepared):
-            taken.note = "not applied: it was not confirmed"
+        if not self._unasked(step) and not self.person.confirm(step, prepared):
+            taken.note = f"not applied: it was not confirmed. It would do:\n{prepared.preview}"
             return taken
         return self._apply(step, prepared, taken)
+
+    def _unasked(self, step: RemedyStep) -> bool:
+        """Whether --yes covers it: its risk is low enough, and its own check fails before it."""
+        if self.max_risk is None or RISKS.index(step.risk) > RISKS.index(self.max_risk):
+            return False
+        if step.verify.probe is not None:
+            return worst(self.target.probe(step.verify.probe)) in (Status.FAIL, Status.WARN)
+        return (
+            step.verify.run is not None and judge(self.target.run(step.verify.run, 15), step.verify.expect) == "unmet"
+        )
 
     def _apply(self, step: RemedyStep, prepared: Prepared, taken: Taken) -> Taken:
         try:
@@ -160,58 +173,20 @@ class Walk:
         except (Refused, OSError) as error:
             taken.note, taken.outcome = f"not carried out: {error}", "failed"
             return taken
-        taken.outcome, proof = self._verify(step.verify)
-        taken.evidence = proof
-        taken.note += "; verified" if taken.outcome == "applied" else "; the check after it does not hold"
+        if step.verify.look is not None:
+            taken.outcome, taken.note = "applied", f"{taken.note}; to be proved by a person: {step.verify.look}"
+            return taken
+        taken.proved, taken.evidence = self._verify(step.verify)
+        taken.outcome = "applied" if taken.proved else "failed"
+        taken.note += "; verified" if taken.proved else "; the check after it does not hold"
         return taken
 
-    def _verify(self, verify: Verify) -> tuple[str, list[Seen]]:
-        """`applied` when the change is proved or only a person can see it, else `failed`; and the proof."""
+    def _verify(self, verify: Verify) -> tuple[bool, list[Seen]]:
+        """Whether the change is proved, and by what."""
         if verify.probe is not None:
             findings = self.target.probe(verify.probe)
-            worst = max((finding.status for finding in findings), key=lambda status: status.severity)
-            proof = _fold([(str(f.where.get("node", "")), *_pair(evidence_of(f))) for f in findings])
-            return ("applied" if worst in (Status.OK, Status.SKIP) else "failed"), proof
-        if verify.run is not None:
-            answers = self.target.run(verify.run, 15)
-            proof = _fold([(a.node, shlex.join(verify.run), shorten(a.text)) for a in answers])
-            return ("applied" if judge(answers, verify.expect) == "met" else "failed"), proof
-        return "applied", [Seen((), "to be seen by a person", verify.look or "")]
-
-
-def judge(answers: list[Answer], expect: Expect | None) -> str:
-    """`met`, `unmet` or `unknown`; without expectation `read` or `unknown`. One node is enough for `unmet`, and for
-    `unknown`."""
-    if not answers or any(answer.rc is None for answer in answers):
-        failed = expect is not None and any(a.rc is not None and not _meets(a, expect) for a in answers)
-        return "unmet" if failed else "unknown"
-    if expect is None:
-        return "read"
-    return "met" if all(_meets(answer, expect) for answer in answers) else "unmet"
-
-
-def _meets(answer: Answer, expect: Expect) -> bool:
-    return (
-        (expect.exit is None or answer.rc == expect.exit)
-        and all(text in answer.text for text in expect.contains)
-        and not any(text in answer.text for text in expect.lacks)
-    )
-
-
-def verify_text(verify: Verify) -> str:
-    """How a remedy is proved, in words."""
-    if verify.probe is not None:
-        return f"ncdiag preflight --only {verify.probe}"
-    return shlex.join(verify.run) if verify.run is not None else str(verify.look)
-
-
-def _pair(evidence: object) -> tuple[str, str]:
-    return evidence.source, evidence.text  # type: ignore[attr-defined]
-
-
-def _fold(rows: list[tuple[str, str, str]]) -> list[Seen]:
-    """`(node, source, text)` rows; nodes with the same source and text become one entry."""
-    folded: dict[tuple[str, str], list[str]] = {}
-    for node, source, text in rows:
-        folded.setdefault((source, text), []).append(node)
-    return [Seen(tuple(dict.fromkeys(nodes)), source, text) for (source, text), nodes in folded.items()]
+            return worst(findings) in (Status.OK, Status.SKIP), seen_in(findings)
+        assert verify.run is not None
+        answers = self.target.run(verify.run, 15)
+        proof = fold([(a.node, shlex.join(verify.run), shorten(a.text)) for a in answers])
+        return judge(answers, verify.expect) == "met", proof

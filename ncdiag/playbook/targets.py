@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ncdiag.check import check
 from ncdiag.fleet import Request, open_fleet
-from ncdiag.model import Evidence, Finding, NodeFacts, Plan, Snapshot, unknown
+from ncdiag.model import Finding, NodeFacts, Plan, Snapshot, unknown
 from ncdiag.playbook.commands import refusal
 from ncdiag.registry import ProbeSet, load
 
@@ -104,9 +104,3 @@ def _answer(node: NodeFacts) -> Answer:
         why = node.unreachable or node.errors.get("playbook-command") or "there is no machine behind a snapshot"
         return Answer(node.node, None, why)
     return Answer(node.node, int(facts["rc"]), facts["out"] + facts["err"])
-
-
-def evidence_of(finding: Finding) -> Evidence:
-    """A finding as a line of evidence: where it is, what was seen."""
-    seen = f" (observed {finding.observed})" if finding.observed not in (None, {}, []) else ""
-    return Evidence(finding.source or finding.probe, f"{finding.status.value}: {finding.summary}{seen}")
