@@ -14,16 +14,11 @@ MOVED_FAULTS = 64
 """Page faults in the window below which no memory was touched anew."""
 
 
-def cpu_share(progress: Optional[Progress]) -> Optional[float]:
-    """CPU seconds per second of window, 1.0 = one core; None where it was not measured."""
-    if progress is None or progress.window_s <= 0:
-        return None
-    return progress.cpu_s / progress.window_s
-
-
 def busy(progress: Optional[Progress]) -> bool:
     """Whether it computes."""
-    return (cpu_share(progress) or 0.0) >= BUSY
+    if progress is None or progress.window_s <= 0:
+        return False
+    return (progress.cpu_s + progress.children_cpu_s) / progress.window_s >= BUSY
 
 
 def moves_data(progress: Optional[Progress]) -> bool:
@@ -43,6 +38,8 @@ def rate(progress: Optional[Progress]) -> str:
     share = progress.cpu_s / progress.window_s
     if share >= 0.01:
         parts.append(f"CPU {share * 100:.0f} %")
+    if progress.children_cpu_s / progress.window_s >= BUSY:
+        parts.append(f"its helpers {progress.children_cpu_s / progress.window_s * 100:.0f} %")
     read = progress.read_bytes if progress.read_bytes >= MOVED_BYTES else progress.rchar
     for amount, verb in ((read, "reads"), (progress.written_bytes, "writes"), (progress.rss_bytes, "memory grows"),
                          (progress.gpu_memory_bytes, "GPU memory grows")):

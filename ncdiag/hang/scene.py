@@ -7,8 +7,8 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Set
 
 from ncdiag import stages
 from ncdiag.hang import activity
-from ncdiag.model import Cause, RankState
-from ncdiag.stages.order import GPU, ON_OTHERS
+from ncdiag.model import Cause, Progress, RankState
+from ncdiag.stages.order import DISK, DNS, GPU, LOCK, ON_OTHERS, PEERS, PIPE
 from ncdiag.stages.waits import wait_of_kernel
 
 MANAGERS = ("api-server", "engine-core", "headless", "launcher")
@@ -34,6 +34,11 @@ class View:
     @property
     def stage(self) -> str:
         return self.match.stage
+
+    @property
+    def home(self) -> str:
+        """Node and network namespace: addresses compare only within one."""
+        return f"{self.state.node} {self.state.netns}".strip()
 
     @property
     def witness(self) -> bool:
@@ -63,8 +68,8 @@ class Scene:
         return [view for view in self.views if view.state.role in MANAGERS]
 
     @property
-    def nodes(self) -> Set[str]:
-        return {view.state.node for view in self.views}
+    def homes(self) -> Set[str]:
+        return {view.home for view in self.views}
 
     @property
     def absent(self) -> List[int]:
@@ -87,31 +92,27 @@ def look(state: RankState) -> View:
 
 
 def _verdict(state: RankState, match: stages.StageMatch, waiting: Optional[str]) -> str:
-    letter = state.state[:1]
+    letter, progress = state.state[:1], state.progress
     if state.state == "gone" or letter in ("Z", "X"):
         return "dead"
-    if letter in ("T", "t"):
+    if letter == "T" or state.frozen or (letter == "t" and (state.tracer or not _moves(progress))):
         return "stopped"
-    if match.stage == "ready":
-        return "waiting"
-    if waiting in ON_OTHERS and waiting != GPU:
-        return "waiting"
-    progress = state.progress
-    if activity.moves_data(progress):
-        return "progressing"
-    if waiting == GPU:
-        return "waiting"
-    if activity.busy(progress):
-        return "progressing"
-    if progress is not None and progress.frames_changed and waiting is None:
-        return "progressing"
-    if waiting is not None:
-        return "stuck" if progress is not None else "unknown"
-    if letter == "R" and progress is None:
-        return "progressing"
-    if progress is None or match.stage == "unknown":
+    if match.stage == "ready" or waiting in ON_OTHERS:
+        turns = waiting in (PEERS, GPU) and progress is not None and progress.frames_changed and _moves(progress)
+        return "progressing" if turns else "waiting"
+    if progress is None:
         return "unknown"
-    return "stuck"
+    if _moves(progress) or (progress.frames_changed and waiting not in _FOR_GOOD):
+        return "progressing"
+    return "stuck" if match.stage != "unknown" or waiting is not None else "unknown"
+
+
+_FOR_GOOD = (DNS, LOCK, PIPE, DISK)
+"""Waits in which a stack that changes means a retry, not work."""
+
+
+def _moves(progress: Optional[Progress]) -> bool:
+    return activity.busy(progress) or activity.moves_data(progress)
 
 
 def make_scene(states: Sequence[RankState], ras: Optional[Sequence[Mapping[str, Any]]],

@@ -89,14 +89,15 @@ def _inner(stack: Sequence[Frame], rule: Rule, frame: Frame) -> StageMatch:
 
 def _own_code(stack: Sequence[Frame]) -> StageMatch:
     wait = waits.wait_of_stack(stack)
-    own = next((frame for frame in stack if _is_user(frame)), None)
+    own = next((frame for frame in stack if is_user(frame)), None)
     stage = "program" if own is not None else "unknown"
     if wait is not None:
         return StageMatch(stage, wait[0], wait[1], wait[2])
     return StageMatch(stage, None, own or stack[0])
 
 
-def _is_user(frame: Frame) -> bool:
+def is_user(frame: Frame) -> bool:
+    """Whether it is code of the program itself: no library, no interpreter, no native frame."""
     if frame.native or ".so" in frame.file or not frame.file:
         return False
     return not any(piece in frame.file for piece in _NEVER_USER) and not frame.file.endswith(_STDLIB)

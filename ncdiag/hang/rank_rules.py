@@ -1,0 +1,148 @@
+"""What the state of single ranks says: stopped, dead, stuck in something of its own, or slow but moving."""
+
+from __future__ import annotations
+
+from typing import Iterator, List
+
+from ncdiag import stages
+from ncdiag.hang import activity
+from ncdiag.hang.addresses import Picture
+from ncdiag.hang.claims import LIKELY, POSSIBLE, SURE, Claim, claim, names, numbers, seen
+from ncdiag.hang.scene import MANAGERS, Scene, View
+from ncdiag.hang.verdict import Wait
+from ncdiag.model import Evidence
+from ncdiag.stages.order import DNS, HUB, WAITING, WORKERS
+
+
+def stopped(scene: Scene, picture: Picture) -> Iterator[Claim]:
+    """A process that is stopped, frozen or held by a debugger moves nothing, whatever its stack says."""
+    halted = [view for view in scene.views if view.verdict == "stopped"]
+    for view in halted:
+        how = view.state
+        text = ("its cgroup is frozen" if how.frozen else f"debugger {how.tracer} holds it" if how.tracer
+                else f"state {how.state}")
+        yield claim("rank-stopped", SURE if how.state != "t" or how.tracer else LIKELY,
+                    f"{view.name} is stopped ({text}) while it {stages.describe(view.stage)}",
+                    [Evidence(f"process {how.pid} on {how.node}", text)], culprits=[view], waits=_waits_for(scene, view))
+
+
+def dead(scene: Scene, picture: Picture) -> Iterator[Claim]:
+    """A rank that ended while others wait for it."""
+    gone = [view for view in scene.ranks if view.verdict == "dead"]
+    left = [view for view in scene.ranks if view.verdict != "dead"]
+    managers = [view for view in scene.managers if view.verdict == "dead"]
+    if gone and left:
+        what = "is a zombie" if all(view.state.state[:1] == "Z" for view in gone) else "ended"
+        yield claim("rank-died", LIKELY, f"{names(gone)} {what}; {names(left)} still wait",
+                    [Evidence(f"process {view.state.pid} on {view.state.node}", view.state.state) for view in gone],
+                    culprits=gone, waits=[wait for view in gone for wait in _waits_for(scene, view)])
+    elif gone:
+        yield claim("rank-died", POSSIBLE, f"{names(gone)} ended, no rank is left",
+                    [Evidence(f"process {view.state.pid} on {view.state.node}", view.state.state) for view in gone],
+                    culprits=gone)
+    elif managers and left:
+        yield claim("rank-died", LIKELY, f"{names(managers)} ended; {names(left)} still wait",
+                    [Evidence(f"process {view.state.pid} on {view.state.node}", view.state.state) for view in managers],
+                    culprits=managers)
+
+
+def orphaned(scene: Scene, picture: Picture) -> Iterator[Claim]:
+    """An executor waits for workers that are not there any more, or a group lacks ranks outside the store."""
+    waiting = [view for view in scene.ranks if view.witness and view.waiting not in ("orders",)]
+    if not scene.absent or not waiting or any(view.stage == "rendezvous" for view in waiting):
+        return
+    ready = [view for view in scene.ranks if view.stage == "ready"]
+    if ready:
+        return
+    homes = {view.home for view in scene.ranks}
+    expected = {view.state.settings.get("LOCAL_WORLD_SIZE") for view in scene.ranks} - {None}
+    here = bool(expected) and len(homes) == 1 and all(int(size) > len(scene.ranks) for size in expected if size and
+                                                      size.isdigit())
+    text = "should run here and does not" if here else "was not seen here; look at its node too"
+    yield claim("rank-missing", LIKELY if here else POSSIBLE, f"{numbers(scene.absent)} of {scene.world_size} {text}",
+                [seen(view) for view in waiting[:3]], absent=scene.absent,
+                waits=[Wait(view.name, numbers(scene.absent), f"in {view.stage}") for view in waiting])
+
+
+def outside(scene: Scene, picture: Picture) -> Iterator[Claim]:
+    """A rank that is in something of its own while others wait for their peers."""
+    waiting = [view for view in scene.ranks if view.witness and view.stage != "ready"]
+    idle = [view for view in scene.ranks if view.witness and view.stage == "ready"]
+    for view in scene.ranks:
+        if view.verdict in ("stuck", "unknown", "progressing") and view.waiting != DNS:
+            yield from _suspect(scene, view, waiting or (idle if _executor_waits(scene) else []))
+
+
+def _executor_waits(scene: Scene) -> bool:
+    return any(view.waiting == WORKERS and view.verdict == "waiting" for view in scene.managers)
+
+
+def _suspect(scene: Scene, view: View, waiting: List[View]) -> Iterator[Claim]:
+    alone = len(scene.ranks) == 1 and not scene.absent
+    if view.verdict == "progressing":
+        yield from _busy(scene, view, waiting)
+    elif view.verdict == "stuck" and (waiting or alone or _all_stuck(scene)):
+        yield _stuck(view, waiting, alone)
+    elif view.verdict == "unknown" and waiting and view.stage not in ("unknown",):
+        yield claim("rank-stuck-outside-collective", POSSIBLE, f"{view.name} {_does(view)}; {names(waiting)} wait. "
+                    "Whether it moves was not measured", [seen(view)], culprits=[] if len(scene.ranks) == 2 else [view],
+                    where=_place(view), waits=_arrows(waiting, view))
+
+
+def _all_stuck(scene: Scene) -> bool:
+    return all(view.verdict in ("stuck", "dead", "stopped", "waiting") for view in scene.ranks)
+
+
+def _stuck(view: View, waiting: List[View], alone: bool) -> Claim:
+    confidence = LIKELY if view.waiting is not None and (waiting or alone) else POSSIBLE
+    on = f" and waits for {WAITING[view.waiting]}" if view.waiting else " and nothing of it moves"
+    tail = f"; {names(waiting)} only wait for it" if waiting else ""
+    slug = "storage-slow" if view.waiting == HUB else "rank-stuck-outside-collective"
+    return claim(slug, confidence, f"{view.name} {_does(view)}{on}{tail}", [seen(view), *_kernel(view)],
+                 culprits=[view], waits=_arrows(waiting, view))
+
+
+def _kernel(view: View) -> List[Evidence]:
+    state = view.state
+    words = ", ".join(f"{name} {text}" for name, text in (("state", state.state), ("wchan", state.wchan),
+                                                          ("syscall", state.syscall)) if text)
+    return [Evidence(f"/proc/{state.pid} on {state.node}", words)] if words else []
+
+
+def _busy(scene: Scene, view: View, waiting: List[View]) -> Iterator[Claim]:
+    """Computes without reading, writing or allocating, in code of its own, while all others wait: loop or long sum."""
+    progress = view.state.progress
+    if progress is None or not waiting or stages.stage(view.stage).works or activity.moves_data(progress):
+        return
+    if len(waiting) + 1 < len(scene.ranks) or view.stage not in ("program", "unknown") or not activity.busy(progress):
+        return
+    still = progress.frames_changed is False
+    yield claim("rank-stuck-outside-collective", LIKELY if still else POSSIBLE,
+                f"{view.name} computes in {_frame(view)} ({activity.rate(progress)}) and reads, writes and allocates "
+                f"nothing: an endless loop or a very long calculation; {names(waiting)} only wait for it", [seen(view)],
+                culprits=[view], waits=_arrows(waiting, view))
+
+
+def _frame(view: View) -> str:
+    frame = view.match.why
+    return f"{frame.name} ({frame.file}:{frame.line})" if frame is not None else "code that could not be read"
+
+
+def _does(view: View) -> str:
+    detail = f" ({view.match.detail})" if view.match.detail else ""
+    return stages.describe(view.stage) + detail
+
+
+def _place(view: View) -> dict:
+    return {"stage": view.stage} if view.state.rank is None else {"node": view.state.node, "stage": view.stage}
+
+
+def _arrows(waiting: List[View], view: View) -> List[Wait]:
+    return [Wait(other.name, view.name, f"in {other.stage}, the other is not") for other in waiting]
+
+
+def _waits_for(scene: Scene, view: View) -> List[Wait]:
+    if view.state.role in MANAGERS:
+        return []
+    return [Wait(other.name, view.name, f"in {other.stage}") for other in scene.ranks
+            if other is not view and other.witness]

@@ -1,0 +1,136 @@
+"""The meeting at the store: who came, who dials the wrong place, who never came."""
+
+from __future__ import annotations
+
+from typing import Dict, Iterator, List, Optional, Tuple
+
+from ncdiag.hang.addresses import Picture, Target, flag, split, target
+from ncdiag.hang.claims import LIKELY, POSSIBLE, Claim, claim, names, numbers, seen
+from ncdiag.hang.scene import Scene, View
+from ncdiag.hang.verdict import Wait
+from ncdiag.model import Evidence
+from ncdiag.stages import order
+
+
+def layout(scene: Scene, picture: Picture) -> Iterator[Claim]:
+    """Nodes that were told different sizes, or the same place in the group."""
+    sizes: Dict[int, List[View]] = {}
+    for view in scene.ranks:
+        if view.state.world_size:
+            sizes.setdefault(view.state.world_size, []).append(view)
+    if len(sizes) > 1:
+        text = "; ".join(f"{names(views)}: {size}" for size, views in sorted(sizes.items()))
+        yield claim("rank-layout-wrong", LIKELY, f"the ranks do not agree on the world size ({text})",
+                    [Evidence(view.name, f"world size {size}") for size, views in sizes.items() for view in views[:2]],
+                    where={"node": min(sizes.items(), key=lambda item: len(item[1]))[1][0].state.node})
+    yield from _same_place(scene)
+
+
+def _same_place(scene: Scene) -> Iterator[Claim]:
+    heads = [view for view in scene.managers if flag(view, "nnodes") not in (None, "1")]
+    for name in ("node-rank", "tensor-parallel-size", "pipeline-parallel-size", "nnodes"):
+        values: Dict[str, List[View]] = {}
+        for view in heads:
+            values.setdefault(flag(view, name) or ("0" if name == "node-rank" else "1"), []).append(view)
+        clash = [views for views in values.values() if len({view.state.node for view in views}) > 1]
+        if name == "node-rank" and clash:
+            yield claim("rank-layout-wrong", LIKELY, f"{names(clash[0])} both have --node-rank {flag(clash[0][0], name)}",
+                        [Evidence(view.name, view.state.title) for view in clash[0]], culprits=clash[0][1:])
+        elif name != "node-rank" and len(values) > 1:
+            text = "; ".join(f"{views[0].state.node}: {value}" for value, views in sorted(values.items()))
+            yield claim("rank-layout-wrong", LIKELY, f"the nodes were started with different --{name} ({text})",
+                        [Evidence(view.name, view.state.title) for view in heads], where={"node": heads[-1].state.node})
+
+
+def meeting(scene: Scene, picture: Picture) -> Iterator[Claim]:
+    """Ranks that wait at the store."""
+    at_store = [view for view in scene.ranks if view.stage == "rendezvous" and view.witness]
+    if not at_store:
+        return
+    master = _master(scene, picture)
+    if master is None:
+        yield from _no_master(scene, at_store)
+        return
+    who, port = master
+    strayed = _strayed(scene, picture, who, port, at_store)
+    yield from strayed
+    if not strayed:
+        yield from _never_came(scene, picture, who, port, at_store)
+
+
+def _master(scene: Scene, picture: Picture) -> Optional[Tuple[View, int]]:
+    """The rank that holds the store, and its port: the port it listens on and is its own client of."""
+    for view in scene.ranks:
+        told = target(scene, view)
+        for socket in view.state.sockets:
+            port = split(socket.local)[1]
+            if socket.state != "LISTEN" or port is None:
+                continue
+            own = any(split(s.remote)[1] == port for s in view.state.sockets if s.state == "ESTABLISHED")
+            if own and (told is None or told.port in (None, port) or view.state.rank == 0):
+                return view, port
+    return None
+
+
+def _strayed(scene: Scene, picture: Picture, master: View, port: int, at_store: List[View]) -> List[Claim]:
+    """Ranks at the store that are not its clients, and have no SYN on its way either."""
+    found = []
+    right = target(scene, master)
+    for view in at_store:
+        states = {socket.state for socket in view.state.sockets if split(socket.remote)[1] == port}
+        if view is master or "ESTABLISHED" in states or "SYN_SENT" in states:
+            continue
+        if any(socket.state == "SYN_SENT" for socket in view.state.sockets):
+            continue
+        found.append(_stray(view, target(scene, view), master, right, port))
+    return found
+
+
+def _stray(view: View, told: Optional[Target], master: View, right: Optional[Target], port: int) -> Claim:
+    evidence = [Evidence(f"sockets of {view.name}", f"no connection to port {port}"),
+                Evidence(f"sockets of {master.name}", f"LISTEN *:{port}")]
+    evidence += [Evidence(v.name, t.source) for v, t in ((view, told), (master, right)) if t is not None]
+    arrow = [Wait(view.name, master.name, "at the store")]
+    if told is not None and told.port not in (None, port):
+        return claim("bootstrap-peer-unreachable", LIKELY, f"{view.name} looks for the store on port {told.port}, "
+                     f"{master.name} holds it on port {port}", evidence, culprits=[view], waits=arrow)
+    if told is not None and right is not None and told.host != right.host:
+        return claim("node-ip-wrong-interface", LIKELY, f"{view.name} looks for the store at {told.host}, the others at "
+                     f"{right.host}", evidence, culprits=[view], waits=arrow)
+    place = {"node": view.state.node, "rank": view.state.rank, "peer": master.state.node, "stage": view.stage}
+    enough = told is not None and bool(view.state.sockets or master.state.sockets)
+    return claim("bootstrap-blocked-firewall", LIKELY if enough and told and told.port else POSSIBLE,
+                 f"{master.name} listens on port {port}, and {view.name} is turned away", evidence, where=place,
+                 waits=arrow)
+
+
+def _never_came(scene: Scene, picture: Picture, master: View, port: int, at_store: List[View]) -> Iterator[Claim]:
+    clients = picture.joined(port)
+    late = [view for view in scene.ranks if view not in at_store and order(view.stage) < order("rendezvous")
+            and view.verdict not in ("dead",)]
+    absent = scene.absent
+    if late or not scene.world_size or len(clients) >= scene.world_size:
+        return
+    if not absent:
+        return
+    arrows = [Wait(master.name, f"rank {number}", "the store waits for it") for number in absent]
+    yield claim("rank-missing", LIKELY, f"{len(clients)} of {scene.world_size} ranks came to the store of {master.name}; "
+                f"{numbers(absent)} never did, and no process of it was seen",
+                [Evidence(f"sockets of {master.name}", f"port {port} has {len(clients)} of {scene.world_size} clients"),
+                 seen(master)], absent=absent, waits=arrows)
+
+
+def _no_master(scene: Scene, at_store: List[View]) -> Iterator[Claim]:
+    dialing = any(socket.state == "SYN_SENT" for view in at_store for socket in view.state.sockets)
+    looked = any(view.state.sockets for view in scene.ranks)
+    evidence = [seen(view) for view in at_store[:4]]
+    arrow = [Wait(view.name, "the store", "at the store") for view in at_store]
+    if 0 in scene.absent and not dialing:
+        yield claim("rank-missing", POSSIBLE, f"{names(at_store)} wait for the store of rank 0, and no process of rank 0 "
+                    "was seen", evidence, absent=[0], waits=arrow)
+    elif scene.absent and not dialing:
+        yield claim("rank-missing", POSSIBLE, f"{names(at_store)} wait at the store, and no process of "
+                    f"{numbers(scene.absent)} was seen", evidence, absent=scene.absent, waits=arrow)
+    elif len(at_store) == len(scene.ranks) > 1 and not looked:
+        yield claim("bootstrap-blocked-firewall", POSSIBLE, f"all {len(at_store)} ranks wait for each other at the store",
+                    evidence, where={"stage": "rendezvous"}, waits=arrow)
