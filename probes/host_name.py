@@ -18,7 +18,8 @@ from typing import Any, Dict, Iterator, List, Optional, TypedDict
 from ncdiag.host import Host, HostError
 from ncdiag.model import Finding, Probe, Snapshot, fail, ok, unknown, warn
 from ncdiag.nccl.addressing import holder
-from ncdiag.nccl.interfaces import local_addresses
+from ncdiag.nccl.node import addresses as addresses_of
+from ncdiag.nccl.node import several
 
 LOOKUP_LIMIT_S = 2.0
 """Longest that a name look-up is waited for. The resolver itself waits 5 s for each server, twice (resolv.conf(5))."""
@@ -115,7 +116,7 @@ def _judge_node(snapshot: Snapshot, node: str, facts: Facts) -> Finding:
                     cause="hostname-resolves-to-loopback", remedy="%s; or export GLOO_SOCKET_IFNAME=<interface>" % line)
     if _is_loopback(found[0]):
         return _loopback(snapshot, node, name, found, seen, origin)
-    local = local_addresses(snapshot.facts(node, "interfaces"))
+    local = addresses_of(snapshot, node)
     if local and holder(local, found[0]) is None:
         return warn("this node's own name %s resolves to %s, which no interface here holds" % (name, found[0]), node, observed=seen,
                     source=origin, expected="one of " + ", ".join(_reachable(local)), cause="node-ip-wrong-interface",
@@ -128,11 +129,10 @@ def _judge_node(snapshot: Snapshot, node: str, facts: Facts) -> Finding:
 
 def _loopback(snapshot: Snapshot, node: str, name: str, found: List[str], seen: Dict[str, Any], origin: str) -> Finding:
     """A loopback address is fatal between nodes and harmless on one."""
-    several = len(snapshot.nodes) > 1 or (snapshot.plan.nodes or 1) > 1
     summary = "this node's own name %s resolves to %s: gloo will tell its peers a loopback address" % (name, found[0])
-    reachable = _reachable(local_addresses(snapshot.facts(node, "interfaces")))
-    return (fail if several else warn)(
-        summary + ("" if several else " (harmless on one node alone)"), node, observed=seen, source=origin,
+    reachable = _reachable(addresses_of(snapshot, node))
+    return (fail if several(snapshot) else warn)(
+        summary + ("" if several(snapshot) else " (harmless on one node alone)"), node, observed=seen, source=origin,
         expected="one of " + ", ".join(reachable) if reachable else "an address that the other nodes reach", cause="hostname-resolves-to-loopback",
         remedy="in /etc/hosts replace the loopback entry of %s by: %s %s; or export GLOO_SOCKET_IFNAME=<interface> on every node" % (
             name, reachable[0] if len(reachable) == 1 else "<this node's address>", name))
