@@ -303,10 +303,10 @@ class Progress:
     """Percent of the window; None where no GPU could be asked."""
     frames_changed: Optional[bool] = None
     """Whether the stacks differ; None where they could not be read twice."""
+    io_known: bool = True
+    """False: /proc/PID/io could not be read, so `read_bytes`, `rchar` and `written_bytes` say nothing."""
     children_cpu_s: float = 0.0
     """CPU time of its helper children (compilers, loaders), which are not ranks themselves."""
-    switches: int = 0
-    """Context switches of its threads: 0 for a process that nothing ran in."""
 
 
 @dataclass

@@ -15,7 +15,10 @@ from ncdiag.exits import Exit
 COMMANDS = {
     "preflight": "Judge the nodes before an engine is started.",
     "collect": "Save what the nodes tell, to judge or mail it later.",
+    "topo": "Draw a machine's topology as NCCL sees it, from a dump or live.",
     "playbook": "Walk the runbook of a cause: look, ask, and repair what was confirmed.",
+    "hang-dump": "Which rank holds up the others, and why.",
+    "bundle": "Look into what hang-dump saved.",
 }
 """Command -> what it does, in one line. The code is `command` in ncdiag/cli/<name with underscores>.py."""
 

@@ -1,0 +1,34 @@
+"""`ncdiag bundle show`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from ncdiag.cli.options import output_options
+
+
+@click.group()
+def command() -> None:
+    """Look into a bundle that hang-dump saved."""
+
+
+@command.command()
+@click.argument("path", type=click.Path(exists=True))
+@output_options("text", "json")
+@click.pass_obj
+def show(obj: dict[str, Any], path: str, format_: str, output: str | None) -> int:
+    """What a bundle holds, and the verdict that its content leads to here and now."""
+    from ncdiag import bundle
+    from ncdiag.cli.hang_dump import conclude
+
+    try:
+        content = bundle.load(path)
+    except bundle.BundleError as error:
+        raise click.UsageError(str(error)) from None
+    if format_ == "text" and not obj["quiet"]:
+        meta = content.meta
+        click.echo(f"{path}: dump of {len(content.states)} processes on {meta.get('node')}, {meta.get('created')}, ncdiag {meta.get('version')}; "
+                   f"{len(content.ras)} RAS reports, {len(content.flight)} flight-recorder dumps, {len(content.logs)} logs", err=True)
+    return conclude(obj, content, "hang-dump", format_, output, None)

@@ -1,0 +1,65 @@
+"""`ncdiag hang-dump`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ncdiag.cli.options import output_options, write_result
+from ncdiag.exits import Exit
+
+if TYPE_CHECKING:
+    from ncdiag.hang.content import DumpContent
+
+
+@click.command()
+@click.argument("pids", type=click.IntRange(min=1), nargs=-1, required=True, metavar="PID...")
+@output_options("text", "json")
+@click.option("--bundle", type=click.Path(), metavar="PATH", help="Save everything, redacted: a folder, or a file ending in .tar.gz or .tar.zst.")
+@click.option("--window", "window_s", type=click.FloatRange(0.2, 60), default=3.0, show_default=True, help="Seconds over which progress is measured.")
+@click.option("--budget", "budget_s", type=click.FloatRange(1, 600), default=30.0, show_default=True, help="Seconds after which no further stack is read.")
+@click.option("--native", type=click.Choice(["auto", "all", "none"]), default="auto", show_default=True,
+              help="Native frames: of the odd ones and two of every group of equal stacks, of all, of none.")
+@click.option("--nonblocking", is_flag=True, help="Never pause a process, not for a millisecond; no native frames, stacks may be inexact.")
+@click.option("--locals", "variables", is_flag=True, help="Also read rank, world size, store host and port from local variables; no others.")
+@click.option("--ask-recorder", is_flag=True, help="Where a flight-recorder pipe was set up, ask the processes to write their dump.")
+@click.option("--no-ras", is_flag=True, help="Do not ask NCCL RAS.")
+@click.pass_obj
+def command(obj: dict[str, Any], pids: tuple[int, ...], format_: str, output: str | None, bundle: str | None, **options: Any) -> int:
+    """Which rank holds up the others, and why. PID: any process of the engine.
+
+    Looks at the whole family of processes of PID on this machine: stacks, sockets, kernel state, progress over a few seconds, logs, NCCL RAS,
+    flight recorder. Only reads; the processes are paused for milliseconds and run on. Exit code: 0 nothing hangs, 1 somebody holds up the
+    others or failed, 3 what could be read does not tell.
+    """
+    from ncdiag.hang.dump import Request, dump
+    from ncdiag.processes.family import FamilyError
+
+    try:
+        content = dump(Request(pids, **options))
+    except FamilyError as error:
+        raise click.UsageError(str(error)) from None
+    return conclude(obj, content, "hang-dump", format_, output, bundle)
+
+
+def conclude(obj: dict[str, Any], content: DumpContent, name: str, format_: str, output: str | None, bundle: str | None) -> int:
+    """Verdict of what was read, written, and saved where asked for."""
+    from ncdiag import bundle as bundles
+    from ncdiag.report.hang import verdict_as_json, verdict_as_text
+
+    verdict = content.verdict()
+    code = {"hang": Exit.FINDING, "failed": Exit.FINDING, "progressing": Exit.OK, "healthy": Exit.OK}.get(verdict.kind, Exit.INCOMPLETE)
+    notes = content.not_read()
+    if bundle:
+        try:
+            bundles.save(bundle, content)
+        except bundles.BundleError as error:
+            raise click.UsageError(str(error)) from None
+    if format_ == "json":
+        write_result(verdict_as_json(name, verdict, notes, code), output)
+    else:
+        write_result(verdict_as_text(verdict, notes, color=None if output else obj["color"], verbose=obj["verbose"] > 0), output)
+    if bundle and not obj["quiet"]:
+        click.echo(f"saved {bundle}; judge it elsewhere with: ncdiag diagnose {bundle}", err=True)
+    return code

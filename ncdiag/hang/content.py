@@ -1,0 +1,40 @@
+"""Everything that one hang dump read, as plain data: what is judged, saved in a bundle, and judged again elsewhere."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from ncdiag.hang.infer import infer
+from ncdiag.hang.verdict import Verdict
+from ncdiag.model import RankState
+
+
+@dataclass
+class DumpContent:
+    """What was read of one engine, on one node or on several."""
+
+    states: list[RankState] = field(default_factory=list)
+    ras: list[dict[str, Any]] = field(default_factory=list)
+    """NCCL RAS reports, in the shape of its JSON."""
+    flight: dict[int, dict[str, Any]] = field(default_factory=dict)
+    """Global rank -> flight-recorder dump."""
+    logs: dict[str, list[str]] = field(default_factory=dict)
+    """Name of a log file -> its last lines."""
+    notes: list[str] = field(default_factory=list)
+    """What could not be read of the machine as a whole, each with the way out."""
+    meta: dict[str, Any] = field(default_factory=dict)
+    """`version`, `node`, `pids`, `created` (UTC), `took_s`."""
+
+    def verdict(self) -> Verdict:
+        """The inference's answer; the same wherever it is asked."""
+        return infer(self.states, ras=self.ras, flight=self.flight)
+
+    def not_read(self) -> list[str]:
+        """What could not be read, equal reasons folded: `pids 12, 13: why`."""
+        folded: dict[str, list[int]] = {}
+        for state in self.states:
+            for reason in [*([state.stack_error] if state.stack_error else []), *state.notes]:
+                folded.setdefault(reason.replace(f"process {state.pid} ", "it "), []).append(state.pid)
+        lines = [f"{'pid' if len(pids) == 1 else 'pids'} {', '.join(str(pid) for pid in pids)}: {reason}" for reason, pids in folded.items()]
+        return [*self.notes, *lines]

@@ -1,0 +1,83 @@
+"""What moves between two looks at a process, and between two looks at its helper children."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ncdiag.host import Host, HostError
+from ncdiag.model import Progress
+from ncdiag.processes.proc import status_fields
+
+TICKS = os.sysconf("SC_CLK_TCK")
+PAGE = os.sysconf("SC_PAGE_SIZE")
+RSS_FAULTS = 16
+"""Page faults below which a change of RSS is noise: the kernel counts resident pages per CPU and adds them up late, so that
+the RSS of an idle process jumps by hundreds of KiB; memory that is really taken faults in."""
+
+
+@dataclass
+class Counters:
+    """Counters of one process at one time, since its start."""
+
+    at: float
+    """`time.monotonic()`."""
+    cpu_s: float = 0.0
+    """/proc/PID/stat utime + stime."""
+    faults: int = 0
+    """/proc/PID/stat minflt + majflt."""
+    rss_bytes: int = 0
+    """/proc/PID/stat rss."""
+    read_bytes: int = 0
+    """/proc/PID/io read_bytes."""
+    rchar: int = 0
+    written_bytes: int = 0
+    """/proc/PID/io write_bytes."""
+    io_known: bool = False
+    children_cpu_s: float = 0.0
+
+
+def _stat_numbers(host: Host, pid: int) -> list[int]:
+    """Fields 4 and on of /proc/PID/stat. Raises HostError."""
+    return [int(number) for number in host.read_bytes(f"/proc/{pid}/stat").decode("ascii", "replace").rpartition(") ")[2].split()[1:]]
+
+
+def _cpu(numbers: Sequence[int]) -> float:
+    return (numbers[10] + numbers[11]) / TICKS
+
+
+def look(host: Host, pid: int, helpers: Sequence[int] = ()) -> Counters | None:
+    """One look; None when the process is gone."""
+    try:
+        numbers = _stat_numbers(host, pid)
+    except (HostError, ValueError):
+        return None
+    if len(numbers) < 21:
+        return None
+    counters = Counters(time.monotonic(), _cpu(numbers), numbers[6] + numbers[8], numbers[20] * PAGE)
+    counters.children_cpu_s = (numbers[12] + numbers[13]) / TICKS + sum(_helper_cpu(host, helper) for helper in helpers)
+    try:
+        fields = status_fields(host, f"/proc/{pid}/io")
+        counters.read_bytes, counters.rchar, counters.written_bytes = (int(fields[name]) for name in ("read_bytes", "rchar", "write_bytes"))
+        counters.io_known = True
+    except (HostError, KeyError, ValueError):
+        pass
+    return counters
+
+
+def _helper_cpu(host: Host, pid: int) -> float:
+    try:
+        return _cpu(_stat_numbers(host, pid))
+    except (HostError, ValueError):
+        return 0.0
+
+
+def between(first: Counters, second: Counters) -> Progress:
+    """What moved from the first look to the second. A counter that went back (a helper ended) counts as 0."""
+    faults = second.faults - first.faults
+    growth = second.rss_bytes - first.rss_bytes if faults >= RSS_FAULTS else 0
+    return Progress(round(second.at - first.at, 3), round(second.cpu_s - first.cpu_s, 3), second.read_bytes - first.read_bytes,
+                    second.rchar - first.rchar, second.written_bytes - first.written_bytes, growth, faults,
+                    children_cpu_s=round(max(second.children_cpu_s - first.children_cpu_s, 0.0), 3))

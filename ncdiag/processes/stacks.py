@@ -1,0 +1,139 @@
+"""Python and native stacks of one process, by py-spy's JSON.
+
+py-spy seizes the target's threads with ptrace for the few milliseconds of a read and lets them go by itself, even when it is ended; no signal
+is sent. A stopped, traced, frozen or D-state thread never answers that, so such a process is read without pausing it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from typing import Any
+
+from ncdiag import redact
+from ncdiag.model import Frame
+from ncdiag.processes.denied import way_out
+
+PYTHON_TIMEOUT_S = 5.0
+NATIVE_TIMEOUT_S = 20.0
+ATTEMPTS = 3
+"""Reads of a busy process that fail by chance are tried again."""
+
+LOCALS = frozenset({"host", "hostname", "host_name", "master_addr", "port", "master_port", "rank", "world_size", "local_rank", "group_rank",
+                    "init_method", "distributed_init_method", "backend", "timeout", "ranks", "src", "dst"})
+"""Names of local variables that may be kept; values of all others never leave py-spy's output."""
+_VALUE_LENGTH = 200
+
+# What of py-spy's words means that trying again, or reading without a pause, may help.
+_RETRY = re.compile(r"suspend process|waitpid|Failed to copy|Bad address|Input/output error|invalid utf|No python processes|interpreter", re.I)
+
+
+@dataclass
+class Stacks:
+    """What one read gave. `threads` as in RankState; empty with `error` set when nothing could be read."""
+
+    threads: list[dict[str, Any]] = field(default_factory=list)
+    native: bool = False
+    error: str | None = None
+    """Why there is nothing, or (with threads) why there are no native frames; with the way out."""
+    variables: dict[str, str] = field(default_factory=dict)
+    gone: bool = False
+
+
+def py_spy() -> str | None:
+    """The py-spy program: beside this interpreter, else in PATH; None where there is none."""
+    beside = os.path.join(os.path.dirname(sys.executable), "py-spy")
+    return beside if os.access(beside, os.X_OK) else shutil.which("py-spy")
+
+
+def read(pid: int, *, native: bool = False, nonblocking: bool = False, variables: bool = False,
+         timeout_s: float | None = None) -> Stacks:
+    """Stacks of all Python threads of `pid`, innermost frame first.
+
+    Where native frames cannot be had, Python frames alone; where the process cannot be paused, a read without a pause.
+    """
+    program = py_spy()
+    if program is None:
+        return Stacks(error="py-spy is not installed beside ncdiag; run: pip install py-spy")
+    tried = _plan(native, nonblocking)
+    reason = ""
+    for number, options in enumerate(tried):
+        limit = timeout_s or (NATIVE_TIMEOUT_S if "--native" in options else PYTHON_TIMEOUT_S)
+        out, reason = _run([program, "dump", "--json", "--pid", str(pid), *options, *(["--locals"] if variables else [])], limit)
+        if out is not None:
+            stacks = _parse(out, pid, "--native" in options)
+            if native and not stacks.native:
+                stacks.error = f"no native frames: {way_out(pid, reason) if reason else 'the process cannot be paused'}"
+            return stacks
+        if not os.path.exists(f"/proc/{pid}"):
+            return Stacks(error=f"process {pid} ended during the dump", gone=True)
+        if not _RETRY.search(reason) and not (number == 0 and native):
+            break
+    return Stacks(error=way_out(pid, reason))
+
+
+def _plan(native: bool, nonblocking: bool) -> list[list[str]]:
+    if nonblocking:
+        return [["--nonblocking"]] * ATTEMPTS
+    first: list[list[str]] = [["--native"]] if native else []
+    return [*first, *[[]] * (ATTEMPTS - 1), ["--nonblocking"]]
+
+
+def _run(argv: list[str], timeout_s: float) -> tuple[str | None, str]:
+    """(output, "") or (None, py-spy's words)."""
+    environment = {**os.environ, "RUST_BACKTRACE": "0", "NO_COLOR": "1"}
+    try:
+        process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment)
+    except OSError as error:
+        return None, f"cannot run {argv[0]}: {error.strerror}"
+    with process:
+        try:
+            out, err = process.communicate(timeout=timeout_s)
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGKILL)
+            return None, f"py-spy gave no answer within {timeout_s:g} s"
+    if process.returncode:
+        return None, redact.text(err.decode("utf-8", "replace").split("Stack backtrace")[0].strip()) or f"py-spy ended with {process.returncode}"
+    return out.decode("utf-8", "replace"), ""
+
+
+def _parse(out: str, pid: int, native: bool) -> Stacks:
+    try:
+        threads = json.loads(out)
+        stacks = Stacks(native=native)
+        for thread in threads:
+            stacks.threads.append(_thread(thread, pid))
+            _keep_variables(thread, stacks.variables)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        return Stacks(error=f"py-spy's answer is not understood ({type(error).__name__}: {error})")
+    if not any(thread["frames"] for thread in stacks.threads):
+        return Stacks(error="no Python frame yet: the interpreter is just starting or ending")
+    return stacks
+
+
+def _thread(thread: dict[str, Any], pid: int) -> dict[str, Any]:
+    frames = [Frame(frame["name"], (frame.get("module") or frame.get("filename") or ""), int(frame.get("line") or 0), bool(frame.get("module")))
+              for frame in thread["frames"]]
+    return {"name": redact.text(str(thread.get("thread_name") or "")), "active": bool(thread.get("active")),
+            "main": thread.get("os_thread_id") == pid or thread.get("thread_name") == "MainThread",
+            "tid": thread.get("os_thread_id"), "owns_gil": bool(thread.get("owns_gil")), "frames": frames}
+
+
+def _keep_variables(thread: dict[str, Any], kept: dict[str, str]) -> None:
+    for frame in thread["frames"]:
+        for local in frame.get("locals") or ():
+            name, shown = str(local.get("name")), local.get("repr")
+            if name in LOCALS and isinstance(shown, str) and name not in kept:
+                kept[name] = redact.text(shown[:_VALUE_LENGTH])
+
+
+def python_frames(threads: list[dict[str, Any]]) -> tuple[Any, ...]:
+    """The Python frames of all threads, to compare two reads or two processes by."""
+    return tuple(sorted((thread["name"], tuple((frame.name, frame.file, frame.line) for frame in thread["frames"] if not frame.native))
+                        for thread in threads))

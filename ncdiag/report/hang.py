@@ -1,0 +1,127 @@
+"""The hang verdict as a tired person reads it in ten seconds, and as automation does: verdict, ranks, stacks, in that order."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from ncdiag import redact
+from ncdiag.hang.verdict import Fold, RankVerdict, Verdict
+from ncdiag.model import SCHEMA, Cause
+from ncdiag.report.console import make_console, plain
+
+KINDS = {"hang": "bold red", "failed": "bold red", "progressing": "bold green", "healthy": "bold green", "unknown": "bold magenta"}
+STATES = {"stuck": "bold red", "stopped": "bold red", "dead": "bold red", "missing": "bold red", "progressing": "green",
+          "waiting": "dim", "unknown": "magenta"}
+EVIDENCE = 5
+FRAMES = 6
+NOTES = 8
+
+
+def verdict_as_text(verdict: Verdict, notes: Sequence[str], *, color: str | None, verbose: bool = False) -> str:
+    """Verdict first, then rank × stage × since × waits for, then folded stacks, then what could not be read."""
+    console, buffer = make_console(color)
+    _print_verdict(console, verdict, verbose)
+    if verdict.ranks:
+        console.print()
+        console.print(_table(verdict.ranks))
+    _print_stacks(console, verdict.folds, None if verbose else FRAMES)
+    _print_list(console, "not read", notes, None if verbose else NOTES)
+    _print_list(console, "next", verdict.next, None)
+    return buffer.getvalue()
+
+
+def _print_verdict(console: Console, verdict: Verdict, verbose: bool) -> None:
+    head = Text(f"{verdict.kind.upper():<12}", KINDS.get(verdict.kind, "bold"))
+    head.append(plain(verdict.summary), "bold")
+    console.print(head)
+    for index, cause in enumerate(verdict.causes if verbose else verdict.causes[:3]):
+        console.print(Padding(_cause(cause, verdict.summary, full=index == 0 or verbose), (0, 0, 0, 12)))
+
+
+def _cause(cause: Cause, said: str, *, full: bool) -> Text:
+    lines = Text(f"{plain(cause.confidence)} · {plain(cause.cause)}", "cyan")
+    if cause.summary and cause.summary != said:
+        lines.append("\n" + plain(cause.summary), "default")
+    if not full:
+        return lines
+    if cause.remedy:
+        lines.append("\n→ ", "bold")
+        lines.append(plain(cause.remedy), "default")
+        lines.append(f"\n  ncdiag playbook {plain(cause.playbook)}", "dim")
+    for evidence in cause.evidence[:EVIDENCE]:
+        where = plain(evidence.source) + (f":{evidence.line}" if evidence.line else "")
+        lines.append(f"\n· {where}: {plain(evidence.text)}" if where else f"\n· {plain(evidence.text)}", "dim")
+    if len(cause.evidence) > EVIDENCE:
+        lines.append(f"\n· and {len(cause.evidence) - EVIDENCE} more in --format json", "dim")
+    return lines
+
+
+def _table(rows: Sequence[RankVerdict]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    several = len({row.node for row in rows}) > 1
+    for name in ("", "rank", *(["node"] if several else []), "pid", "stage", "state", "since", "waits for"):
+        table.add_column(name, no_wrap=name not in ("waits for", "stage"), overflow="fold")
+    for row in rows:
+        who = str(row.rank) if row.rank is not None else plain(row.role)
+        cells = [Text("►", "bold red") if row.culprit else "", who, *([plain(row.node or "–")] if several else []),
+                 str(row.pid or "–"), plain(row.stage), Text(plain(row.state), STATES.get(row.state, "")), _since(row), _waits(row)]
+        table.add_row(*cells)
+    return table
+
+
+def _since(row: RankVerdict) -> str:
+    if row.since_s is None:
+        return "–"
+    seconds = round(row.since_s)
+    if seconds < 120:
+        return f"{seconds} s"
+    return f"{seconds // 60} min" if seconds < 7200 else f"{seconds // 3600} h {seconds % 3600 // 60} min"
+
+
+def _waits(row: RankVerdict) -> Text:
+    text = Text(plain(row.waits_for or row.rate or ""))
+    if row.waits_for and row.rate:
+        text.append(f" ({plain(row.rate)})", "dim")
+    if row.left_s is not None:
+        text.append(f", about {round(row.left_s)} s left", "green")
+    if row.note:
+        text.append((" · " if text.plain else "") + plain(row.note), "dim")
+    return text
+
+
+def _print_stacks(console: Console, folds: Sequence[Fold], limit: int | None) -> None:
+    for fold in sorted(folds, key=lambda fold: not fold.odd):
+        head = Text("\n")
+        head.append("odd one out: " if fold.odd else "", "bold red")
+        head.append(", ".join(plain(name) for name in fold.ranks), "bold")
+        console.print(head)
+        shown = fold.frames if limit is None else fold.frames[:limit]
+        for frame in shown:
+            console.print(Text("    " + plain(frame)), soft_wrap=True)
+        if len(shown) < len(fold.frames):
+            console.print(Text(f"    … {len(fold.frames) - len(shown)} more (ncdiag -v)", "dim"))
+
+
+def _print_list(console: Console, title: str, lines: Sequence[str], limit: int | None) -> None:
+    if not lines:
+        return
+    console.print(Text(f"\n{title}", "bold"))
+    shown = lines if limit is None else lines[:limit]
+    for line in shown:
+        console.print(Padding(Text("- " + plain(line)), (0, 0, 0, 2)))
+    if len(shown) < len(lines):
+        console.print(Text(f"  - and {len(lines) - len(shown)} more (ncdiag -v)", "dim"))
+
+
+def verdict_as_json(command: str, verdict: Verdict, notes: Sequence[str], code: int) -> str:
+    """The contract for automation, plus `verdict`, `summary`, `waits`, `folds` and `not_read`."""
+    data: dict[str, Any] = verdict.as_dict()
+    return json.dumps(redact.data({"schema": SCHEMA, "command": command, "verdict": data.pop("kind"), "summary": data.pop("summary"),
+                                   **data, "not_read": list(notes), "exit": int(code)}), indent=1)
