@@ -86,6 +86,21 @@ LLAMA4_SCOUT: dict[str, Any] = {
         "vision_output_dim": 4096,
     },
 }
+QWEN2_VL: dict[str, Any] = {
+    **_qwen("qwen2_vl", 3584, 18944, 28, 28, 4, 152064), "architectures": ["Qwen2VLForConditionalGeneration"],
+    "vision_config": {
+        "depth": 32, "embed_dim": 1280, "mlp_ratio": 4, "num_heads": 16, "in_chans": 3, "hidden_size": 3584,
+        "patch_size": 14, "spatial_merge_size": 2, "spatial_patch_size": 14, "temporal_patch_size": 2,
+    },
+}
+QWEN35_MOE: dict[str, Any] = {
+    "model_type": "qwen3_5_moe_text", "dtype": "float16", "hidden_size": 2048, "num_hidden_layers": 40,
+    "num_attention_heads": 16, "num_key_value_heads": 2, "head_dim": 256, "full_attention_interval": 4,
+    "linear_conv_kernel_dim": 4, "linear_key_head_dim": 128, "linear_num_key_heads": 16, "linear_num_value_heads": 32,
+    "linear_value_head_dim": 128, "moe_intermediate_size": 512, "num_experts": 180, "num_experts_per_tok": 8,
+    "shared_expert_intermediate_size": 512, "tie_word_embeddings": False, "vocab_size": 248320,
+    "mamba_ssm_dtype": "float32", "max_position_embeddings": 262144,
+}
 CONFIGS: dict[str, dict[str, Any]] = {
     "Llama-2-7b": _llama(4096, 11008, 32, 32, 32, 32000, torch_dtype="float16"),
     "Llama-2-13b": _llama(5120, 13824, 40, 40, 40, 32000, torch_dtype="float16"),
@@ -124,4 +139,62 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "DeepSeek-V2": DEEPSEEK_V2,
     "DeepSeek-V3": DEEPSEEK_V3,
     "Llama-4-Scout": LLAMA4_SCOUT,
+    "Devstral-Small-2507": {**_llama(5120, 32768, 40, 32, 8, 131072, head_dim=128), "model_type": "mistral", "sliding_window": None},
+    "WizardLM-2-8x22B": {**_llama(6144, 16384, 56, 48, 8, 32000), "model_type": "mixtral", "num_local_experts": 8, "num_experts_per_tok": 2, "sliding_window": None},
+    "granite-3b-code": _llama(2560, 10240, 32, 32, 32, 49152, attention_bias=True, mlp_bias=True, tie_word_embeddings=True),
+    "Qwen-7B": {"model_type": "qwen", "hidden_size": 4096, "intermediate_size": 22016, "num_hidden_layers": 32, "num_attention_heads": 32, "kv_channels": 128, "vocab_size": 151936, "tie_word_embeddings": False, "torch_dtype": "float16"},
+    "Qwen2-VL-7B": QWEN2_VL,
+    "falcon-180B": {
+        "model_type": "falcon", "alibi": False, "bias": False, "hidden_size": 14848, "multi_query": True,
+        "new_decoder_architecture": True, "num_attention_heads": 232, "num_hidden_layers": 80, "num_kv_heads": 8,
+        "parallel_attn": True, "vocab_size": 65024, "torch_dtype": "bfloat16",
+    },
+    "Qwen3.5-25B-REAP": QWEN35_MOE,
+}
+
+TOTAL_SIZES: dict[str, int] = {
+    "Llama-3.1-8B": 16060522496,
+    "Llama-3.1-70B": 141107412992,
+    "Mistral-7B-v0.1": 14483464192,
+    "Mistral-7B-v0.3": 14496047104,
+    "Devstral-Small-2507": 47144806400,
+    "Mixtral-8x7B": 93405585408,
+    "WizardLM-2-8x22B": 281241268224,
+    "Qwen-7B": 15442649088,
+    "Qwen2.5-3B": 6171877376,
+    "Qwen2.5-7B": 15231233024,
+    "Qwen2.5-32B": 65527752704,
+    "Qwen2.5-72B": 145412407296,
+    "Qwen2-VL-7B": 16582751232,
+    "Qwen3-4B": 8044936192,
+    "Qwen3-8B": 16381470720,
+    "Qwen3-30B-A3B": 61064245248,
+    "Qwen3.5-25B-REAP": 50182743296,
+    "Phi-3-mini-4k": 7642159104,
+    "phi-4": 29319014400,
+    "phi-2": 5559367680,
+    "gemma-2-2b": 5228683776,
+    "gemma-3-4b": 8600158944,
+    "gemma-3-27b": 54864813280,
+    "gpt-oss-20b": 13761264768,
+    "gpt-oss-120b": 65248815744,
+    "granite-3b-code": 6965007360,
+    "falcon-180B": 359045130240,
+    # numbers by type in the files' headers: 3,918,786,560 BF16, 680,571,043,840 F8_E4M3, 41,555,600 F32
+    "DeepSeek-V3": 2 * 3918786560 + 680571043840 + 4 * 41555600,
+}
+"""metadata.total_size of model.safetensors.index.json as published, except where a comment says otherwise."""
+
+KV_BYTES_PER_TOKEN: dict[str, int] = {  # 2 x layers x KV heads x head_dim x 2 bytes; MLA: layers x (rank + rope) x 2
+    "Llama-2-7b": 524288,
+    "Llama-2-70b": 327680,
+    "Llama-3.1-8B": 131072,
+    "Llama-3.1-70B": 327680,
+    "Qwen2.5-7B": 57344,
+    "Qwen3-8B": 147456,
+    "Mixtral-8x7B": 131072,
+    "gemma-3-27b": 507904,
+    "DeepSeek-V2-Lite": 31104,
+    "DeepSeek-V3": 70272,
+    "gpt-oss-120b": 73728,
 }
