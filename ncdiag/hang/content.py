@@ -8,6 +8,10 @@ from typing import Any
 from ncdiag.hang.infer import infer
 from ncdiag.hang.verdict import Verdict
 from ncdiag.model import RankState
+from ncdiag.processes.stacks import SPARED
+
+PIDS = 6
+"""Process ids that are listed of a group with the same reason."""
 
 
 @dataclass
@@ -31,10 +35,16 @@ class DumpContent:
         return infer(self.states, ras=self.ras, flight=self.flight)
 
     def not_read(self) -> list[str]:
-        """What could not be read, equal reasons folded: `pids 12, 13: why`."""
+        """What could not be read, equal reasons folded: `pids 12, 13: why`. What was spared by design is left out."""
         folded: dict[str, list[int]] = {}
         for state in self.states:
             for reason in [*([state.stack_error] if state.stack_error else []), *state.notes]:
-                folded.setdefault(reason.replace(f"process {state.pid} ", "it "), []).append(state.pid)
-        lines = [f"{'pid' if len(pids) == 1 else 'pids'} {', '.join(str(pid) for pid in pids)}: {reason}" for reason, pids in folded.items()]
-        return [*self.notes, *lines]
+                if not reason.startswith(SPARED):
+                    folded.setdefault(reason.replace(f"process {state.pid} ", "it "), []).append(state.pid)
+        return [*self.notes, *(f"{_pids(pids)}: {reason}" for reason, pids in folded.items())]
+
+
+def _pids(pids: list[int]) -> str:
+    shown = ", ".join(str(pid) for pid in pids[:PIDS])
+    more = f" and {len(pids) - PIDS} more" if len(pids) > PIDS else ""
+    return f"{'pid' if len(pids) == 1 else 'pids'} {shown}{more}"

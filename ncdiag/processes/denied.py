@@ -18,7 +18,7 @@ def way_out(pid: int, reason: str) -> str:
     if re.search(r"python version|Unsupported version|version of python", reason, re.I):
         return _version(pid, first)
     if re.search(r"no answer within", reason):
-        return f"process {pid}: {first}; it does not react to being paused (state {_state(pid)}), try --nonblocking"
+        return f"process {pid} (state {_state(pid)}): {first}; the machine is busy or the process cannot be paused, try --nonblocking"
     if re.search(r"suspend process|waitpid", reason):
         return f"process {pid} could not be paused ({first}); try --nonblocking"
     if re.search(r"interpreter|PyRuntime|thread state", reason, re.I):

@@ -22,6 +22,8 @@ from ncdiag.processes.settings import node_of, settings_of
 T = TypeVar("T")
 WINDOW_S = 3.0
 BUDGET_S = 30.0
+NATIVE_OVER_S = 1.0
+"""How far native reads may go beyond the window; on a machine that is overloaded Python frames have to do."""
 
 
 @dataclass(frozen=True)
@@ -213,21 +215,26 @@ class Sampler:
             chosen.extend([group[0], group[-1]] if len(group) > 1 else group)
         limit = max(2, (sum(len(group) for group in groups.values()) + 1) // 2)
         for look in chosen[limit:]:
-            look.first.error = "native frames left out to spare CPU; --native all reads them"
+            look.first.error = f"{stacks.SPARED} to save CPU; --native all reads them"
         for group in groups.values():
             for look in group[1:-1]:
-                look.first.error = f"native frames were read of process {group[0].state.pid} only, whose Python stack is the same; --native all reads them"
+                look.first.error = f"{stacks.SPARED}: process {group[0].state.pid} has the same Python stack; --native all reads them"
         return chosen[:limit]
 
     def _read_native(self, look: Look) -> None:
         if self._late(look):
             return
-        again = stacks.read(look.state.pid, native=True, variables=self._options.variables)
+        again = stacks.read(look.state.pid, native=True, variables=self._options.variables, timeout_s=self._native_limit())
         if again.gone or not again.threads:
             look.first.error = again.error
             return
         self._compare(look, again)
         look.first, look.done = again, True
+
+    def _native_limit(self) -> float:
+        """Seconds that one read of native frames may take: a little over the window, or, where all were asked for, the budget."""
+        end = self._options.budget_s if self._options.native == "all" else self._options.window_s + NATIVE_OVER_S
+        return max(self._started + end - time.monotonic(), 0.2)
 
     def _read_second(self, look: Look) -> None:
         if not look.first.threads or self._late(look):

@@ -21,6 +21,8 @@ from ncdiag.model import Frame
 from ncdiag.processes.denied import way_out
 
 PYTHON_TIMEOUT_S = 5.0
+SPARED = "native frames spared"
+"""How a reason starts that is by design: other processes' native frames tell enough."""
 NATIVE_TIMEOUT_S = 20.0
 ATTEMPTS = 3
 """Reads of a busy process that fail by chance are tried again."""
@@ -29,6 +31,7 @@ LOCALS = frozenset({"host", "hostname", "host_name", "master_addr", "port", "mas
                     "init_method", "distributed_init_method", "backend", "timeout", "ranks", "src", "dst"})
 """Names of local variables that may be kept; values of all others never leave py-spy's output."""
 _VALUE_LENGTH = 200
+_ADDRESS = re.compile(r"^0x[0-9a-f]+$")     # a native frame without a symbol; its address differs from process to process
 
 # What of py-spy's words means that trying again, or reading without a pause, may help.
 _RETRY = re.compile(r"suspend process|waitpid|Failed to copy|Bad address|Input/output error|invalid utf|No python processes|interpreter", re.I)
@@ -61,19 +64,19 @@ def read(pid: int, *, native: bool = False, nonblocking: bool = False, variables
     program = py_spy()
     if program is None:
         return Stacks(error="py-spy is not installed beside ncdiag; run: pip install py-spy")
-    tried = _plan(native, nonblocking)
-    reason = ""
-    for number, options in enumerate(tried):
-        limit = timeout_s or (NATIVE_TIMEOUT_S if "--native" in options else PYTHON_TIMEOUT_S)
+    reason, without_native = "", ""
+    for options in _plan(native, nonblocking):
+        limit = timeout_s if timeout_s and "--native" in options else NATIVE_TIMEOUT_S if "--native" in options else PYTHON_TIMEOUT_S
         out, reason = _run([program, "dump", "--json", "--pid", str(pid), *options, *(["--locals"] if variables else [])], limit)
         if out is not None:
             stacks = _parse(out, pid, "--native" in options)
-            if native and not stacks.native:
-                stacks.error = f"no native frames: {way_out(pid, reason) if reason else 'the process cannot be paused'}"
+            stacks.error = stacks.error or without_native or None
             return stacks
         if not os.path.exists(f"/proc/{pid}"):
             return Stacks(error=f"process {pid} ended during the dump", gone=True)
-        if not _RETRY.search(reason) and not (number == 0 and native):
+        if "--native" in options:
+            without_native = f"no native frames: {way_out(pid, reason)}"
+        elif not _RETRY.search(reason):
             break
     return Stacks(error=way_out(pid, reason))
 
@@ -118,7 +121,7 @@ def _parse(out: str, pid: int, native: bool) -> Stacks:
 
 
 def _thread(thread: dict[str, Any], pid: int) -> dict[str, Any]:
-    frames = [Frame(frame["name"], (frame.get("module") or frame.get("filename") or ""), int(frame.get("line") or 0), bool(frame.get("module")))
+    frames = [Frame(_ADDRESS.sub("?", frame["name"]), (frame.get("module") or frame.get("filename") or ""), int(frame.get("line") or 0), bool(frame.get("module")))
               for frame in thread["frames"]]
     return {"name": redact.text(str(thread.get("thread_name") or "")), "active": bool(thread.get("active")),
             "main": thread.get("os_thread_id") == pid or thread.get("thread_name") == "MainThread",

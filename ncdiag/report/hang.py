@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -22,6 +23,8 @@ STATES = {"stuck": "bold red", "stopped": "bold red", "dead": "bold red", "missi
 EVIDENCE = 5
 FRAMES = 6
 NOTES = 8
+NAME = 80
+"""Characters of a frame's name in the text."""
 
 
 def verdict_as_text(verdict: Verdict, notes: Sequence[str], *, color: str | None, verbose: bool = False) -> str:
@@ -104,9 +107,18 @@ def _print_stacks(console: Console, folds: Sequence[Fold], limit: int | None) ->
         console.print(head)
         shown = fold.frames if limit is None else fold.frames[:limit]
         for frame in shown:
-            console.print(Text("    " + plain(frame)), soft_wrap=True)
+            console.print(Text("    " + _short(plain(frame))), soft_wrap=True)
         if len(shown) < len(fold.frames):
             console.print(Text(f"    … {len(fold.frames) - len(shown)} more (ncdiag -v)", "dim"))
+
+
+def _short(frame: str) -> str:
+    """Without the folders above site-packages, and without the template arguments of C++ names."""
+    name, _, place = frame.rpartition(" (")
+    place = re.sub(r"^.*/(?:site-packages|dist-packages|lib/python3\.\d+)/|^.*/(?=[^/]+\.so)", "", place).replace(":0)", ")")
+    while "<" in name and ">" in name and (bare := re.sub(r"<(?!module|listcomp|lambda|locals|genexpr)[^<>]*>", "", name)) != name:
+        name = bare
+    return f"{name if len(name) <= NAME else name[:NAME] + '…'} ({place}" if name else frame
 
 
 def _print_list(console: Console, title: str, lines: Sequence[str], limit: int | None) -> None:
