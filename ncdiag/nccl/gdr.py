@@ -41,11 +41,11 @@ def decide(paths: Paths, gpu: int, net: int) -> Decision:
     if nic.gdr is False:
         reasons.append(f"{nic.name} reports no GPUDirect (no nvidia_peermem and no DMA-BUF, or the plugin has none)")
     elif nic.gdr is None:
-        unproven.append(f"whether driver and kernel allow GPUDirect on {nic.name}")
+        unproven.append("driver and kernel allow GPUDirect")
     if card.gdr is False:
         reasons.append(f"{card.label} does not support GPUDirect RDMA")
     elif card.gdr is None:
-        unproven.append(f"whether {card.label} supports GPUDirect RDMA")
+        unproven.append("the GPUs support GPUDirect RDMA")
     counted = _as_counted(paths, near_gpu, distance)
     if not rules.within(counted, allowed):
         how = "set by NCCL_NET_GDR_LEVEL" if paths.settings.gdr_level else "the default"

@@ -131,6 +131,10 @@ class Topology:
     origin: str = "dump"  # "dump" or "live"
     remarks: List[str] = field(default_factory=list)  # what the reader of the source had to say
 
+    @property
+    def source(self) -> str:
+        return "topology dump" if self.origin == "dump" else "/sys/bus/pci/devices"
+
     def functions(self) -> Iterator[Tuple[Cpu, Pci]]:
         for cpu in self.cpus:
             for top in cpu.pci:

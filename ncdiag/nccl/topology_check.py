@@ -20,10 +20,10 @@ def check_topology(shown: View, node: str) -> Iterator[Finding]:
     """Findings of one machine; the first says what there is."""
     yield from _remarks(shown, node)
     if not shown.gpus:
-        yield skip("no GPU in this topology", node, source=shown.topology.origin)
+        yield skip("no GPU in this topology", node, source=shown.topology.source)
         return
     if not shown.nets:
-        yield skip(f"{len(shown.gpus)} GPUs and no network device in this topology", node, source=shown.topology.origin)
+        yield skip(f"{len(shown.gpus)} GPUs and no network device in this topology", node, source=shown.topology.source)
         return
     problems = [*_near(shown, node), *_gpudirect(shown, node), *_equal(shown, node), *_links(shown, node)]
     yield from problems
@@ -31,7 +31,7 @@ def check_topology(shown: View, node: str) -> Iterator[Finding]:
         yield ok(
             f"{len(shown.gpus)} GPUs and {len(shown.nets)} NICs, each GPU beside its own",
             node,
-            source=shown.topology.origin,
+            source=shown.topology.source,
         )
 
 
@@ -74,7 +74,7 @@ def _near(shown: View, node: str) -> Iterator[Finding]:
             node,
             observed=distance,
             expected="PIX or PXB",
-            source=shown.topology.origin,
+            source=shown.topology.source,
             cause="gdr-disabled",
             remedy=_far_remedy(distance, virtual),
         )
@@ -115,7 +115,7 @@ def _gpudirect(shown: View, node: str) -> Iterator[Finding]:
             f"GPUDirect RDMA will be {kind}: {pairs[0]}{more}",
             node,
             observed=pairs,
-            source=shown.topology.origin,
+            source=shown.topology.source,
             cause="gdr-disabled",
             remedy=_GDR_REMEDIES[kind],
         )
@@ -136,7 +136,7 @@ def _kind_of(reason: str) -> str:
 
 def _equal(shown: View, node: str) -> Iterator[Finding]:
     """GPUs and NICs that differ from their kind on the same machine."""
-    source = shown.topology.origin
+    source = shown.topology.source
 
     def odd(items: Sequence[Any], value: Callable[[Any], Any], what: str, cause: Optional[str]) -> Iterator[Finding]:
         for unusual, usual, names in _odd_ones(items, value):
@@ -201,7 +201,7 @@ def _links(shown: View, node: str) -> Iterator[Finding]:
                 node,
                 observed=unusual,
                 expected=usual,
-                source=shown.topology.origin,
+                source=shown.topology.source,
                 cause="pcie-degraded",
                 remedy=_RESEAT,
             )
@@ -213,12 +213,12 @@ def _links(shown: View, node: str) -> Iterator[Finding]:
                 node,
                 observed=slow,
                 expected=usual,
-                source=shown.topology.origin,
+                source=shown.topology.source,
                 cause="pcie-degraded",
                 remedy="look at it under load: nvidia-smi -q -d PCIE",
             )
     for pci in functions:
-        yield from _too_narrow(pci, node, shown.topology.origin)
+        yield from _too_narrow(pci, node, shown.topology.source)
         yield from _trained_low(pci, node)
 
 
@@ -290,7 +290,7 @@ def compare_topologies(views: Sequence[Tuple[str, View]]) -> Iterator[Finding]:
                     node,
                     observed=value(shown),
                     expected=usual,
-                    source=shown.topology.origin,
+                    source=shown.topology.source,
                     cause=cause,
                 )
 

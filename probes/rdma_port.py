@@ -1,0 +1,229 @@
+"""RDMA ports are up and equally fast.
+
+NCCL takes only ports in state ACTIVE and passes the others over without a word, so a port that is down on one node of a job
+means fewer rails there, slow collectives, or ranks that wait for each other with unequal sets. A port that is down on every node
+is not cabled and does not matter.
+
+Source: /sys/class/infiniband (kernel Documentation/ABI/stable/sysfs-class-infiniband); NCCL net_ib, ncclIbInit: state, link layer.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any, Dict, Iterator, List, Tuple
+
+from ncdiag.model import Finding, Probe, Snapshot, fail, ok, skip, unknown, warn
+from ncdiag.probes.rdma_devices import CLASS, Device, Facts, Port
+
+Located = Tuple[str, Device, Port]
+
+
+def judge(snapshot: Snapshot) -> Iterator[Finding]:
+    nodes = dict(snapshot.each("rdma-devices"))
+    if not any(facts["devices"] for facts in nodes.values()):
+        for node, facts in nodes.items():
+            yield _no_device(snapshot, node, facts)
+        return
+    ports = [
+        (node, device, port) for node, facts in nodes.items() for device in facts["devices"] for port in device["ports"]
+    ]
+    active = {(device["name"], port["number"]) for _, device, port in ports if port["state"] == "ACTIVE"}
+    for node, facts in nodes.items():
+        own = [located for located in ports if located[0] == node]
+        if not facts["devices"]:
+            yield fail(
+                f"no RDMA device, while other nodes have {_examples(nodes)}",
+                node,
+                source=CLASS,
+                observed=[],
+                cause="rdma-unavailable",
+                remedy=_MISSING,
+            )
+            continue
+        problems = [finding for located in own for finding in _port_findings(located, active, ports, len(nodes))]
+        yield from problems
+        yield from _together(node, own)
+        if not any(finding.status.severity > 1 for finding in problems):
+            count = sum(port["state"] == "ACTIVE" for _, _, port in own)
+            if count:
+                yield ok(f"{count} RDMA ports ACTIVE ({_rates(own)})", node, source=CLASS, observed=count)
+
+
+_MISSING = (
+    "load the card's driver (modprobe mlx5_ib), give the container /dev/infiniband and the host's devices, "
+    "or see lspci whether the card is there at all"
+)
+
+
+def _no_device(snapshot: Snapshot, node: str, facts: Facts) -> Finding:
+    pci = snapshot.facts(node, "pci-devices") or {"functions": {}}
+    cards = sorted(address for address, one in pci["functions"].items() if one["kind"] == "nic" and _speaks_rdma(one))
+    if cards:
+        return warn(
+            f"network cards that speak RDMA ({', '.join(cards)}) but no RDMA device",
+            node,
+            source=CLASS,
+            observed=cards,
+            cause="rdma-unavailable",
+            remedy=_MISSING,
+        )
+    why = "the folder is empty" if facts["has_class"] else "no RDMA driver is loaded, or the container hides it"
+    return skip(f"no RDMA device on this node or any other ({why}); NCCL will use sockets", node, source=CLASS)
+
+
+def _speaks_rdma(function: Dict[str, Any]) -> bool:
+    """Bound to the Ethernet half of an RDMA driver, or an InfiniBand controller by class."""
+    return function["driver"] in ("mlx5_core", "mlx4_core", "efa") or function["pci_class"].startswith("0x0207")
+
+
+def _examples(nodes: Dict[str, Facts]) -> str:
+    names = Counter(device["name"] for facts in nodes.values() for device in facts["devices"])
+    return ", ".join(sorted(names)[:4])
+
+
+def _rates(ports: List[Located]) -> str:
+    counted = Counter(
+        port["rate_gbits_s"] for _, _, port in ports if port["state"] == "ACTIVE" and port["rate_gbits_s"]
+    )
+    return ", ".join(f"{times} x {rate:g} Gb/s" for rate, times in sorted(counted.items())) or "rate not given"
+
+
+def _port_findings(located: Located, active: Any, ports: List[Located], nodes: int) -> Iterator[Finding]:
+    node, device, port = located
+    name = f"{device['name']}:{port['number']}"
+    source = f"{CLASS}/{device['name']}/ports/{port['number']}"
+    if port["state"] is None:
+        yield unknown(f"{name}: its state cannot be read", node, source=source, device=device["name"])
+    elif port["state"] != "ACTIVE":
+        yield _down(located, name, source, (device["name"], port["number"]) in active, ports, nodes)
+    else:
+        yield from _slow(located, name, source, ports)
+        if port["link_layer"] == "InfiniBand" and port["sm_lid"] == "0x0":
+            yield warn(
+                f"{name}: ACTIVE, but no subnet manager is known (sm_lid 0x0)",
+                node,
+                source=source,
+                device=device["name"],
+                observed="0x0",
+                cause="ib-link-or-hca-fault",
+                remedy="see that a subnet manager runs: sminfo, ibstat",
+            )
+
+
+def _down(located: Located, name: str, source: str, elsewhere: bool, ports: List[Located], nodes: int) -> Finding:
+    node, device, port = located
+    state = f"{port['state']}, {port['phys_state'] or 'physical state not given'}"
+    remedy = _REMEDIES.get(port["phys_state"] or "", "see ibstat and the switch port; replace cable or optics")
+    if port["state"] == "INIT" and port["link_layer"] == "InfiniBand":
+        return fail(
+            f"{name}: the link is up, but no subnet manager has configured it (INIT)",
+            node,
+            source=source,
+            device=device["name"],
+            observed=state,
+            expected="ACTIVE",
+            cause="ib-link-or-hca-fault",
+            remedy="start a subnet manager (opensm, or the switch's own) on that fabric; check with sminfo",
+        )
+    if elsewhere:
+        return fail(
+            f"{name}: {state}; it is ACTIVE on other nodes",
+            node,
+            source=source,
+            device=device["name"],
+            observed=state,
+            expected="ACTIVE",
+            cause="ib-link-or-hca-fault",
+            remedy=remedy,
+        )
+    siblings = [one for one in ports if one[0] == node and one[2] is not port and one[1]["board"] == device["board"]]
+    up = [one for one in siblings if one[2]["state"] == "ACTIVE"]
+    if nodes == 1 and up and len(up) >= len(siblings) - 1:
+        return warn(
+            f"{name}: {state}, while {len(up)} other ports of that kind are ACTIVE",
+            node,
+            source=source,
+            device=device["name"],
+            observed=state,
+            expected="ACTIVE",
+            cause="ib-link-or-hca-fault",
+            remedy=remedy,
+        )
+    if not any(one[2]["state"] == "ACTIVE" for one in ports):
+        return warn(
+            f"{name}: {state}, and no other port is ACTIVE: NCCL will use sockets",
+            node,
+            source=source,
+            device=device["name"],
+            observed=state,
+            expected="ACTIVE",
+            cause="ib-link-or-hca-fault",
+            remedy=remedy,
+        )
+    where = "on every node" if nodes > 1 else "and so are others of its kind"
+    return skip(f"{name}: {state} {where}: not in use", node, source=source, device=device["name"])
+
+
+_REMEDIES = {
+    "Disabled": "the port is switched off: ip link set the interface up (RoCE), or ibportstate enable (InfiniBand)",
+    "Polling": "no signal from the other end: check cable, optics and the switch port",
+    "Sleep": "no signal from the other end: check cable, optics and the switch port",
+    "LinkErrorRecovery": "the link keeps failing: replace cable or optics",
+}
+
+
+def _slow(located: Located, name: str, source: str, ports: List[Located]) -> Iterator[Finding]:
+    """Against the same port of other nodes and the same kind of card on this one: the usual rate is the most frequent."""
+    node, device, port = located
+    if port["rate_gbits_s"] is None:
+        return
+    alike = [
+        one[2]["rate_gbits_s"]
+        for one in ports
+        if one[2]["state"] == "ACTIVE"
+        and one[1]["board"] == device["board"]
+        and one[2]["rate_gbits_s"]
+        and one[2]["link_layer"] == port["link_layer"]
+    ]
+    usual, times = Counter(alike).most_common(1)[0]
+    if usual is None or port["rate_gbits_s"] >= usual or times < 2:
+        return
+    lanes = f", {port['lanes']}X" if port["lanes"] in (1, 2) else ""
+    yield warn(
+        f"{name}: {port['rate_gbits_s']:g} Gb/s{lanes}, the others of its kind {usual:g} Gb/s",
+        node,
+        source=f"{source}/rate",
+        device=device["name"],
+        observed=port["rate_gbits_s"],
+        expected=usual,
+        cause="ib-link-or-hca-fault",
+        remedy="cable or optics of a lower class, a damaged lane, or a switch port set lower: compare with the peer port",
+    )
+
+
+def _together(node: str, ports: List[Located]) -> Iterator[Finding]:
+    """What the active ports of one node are as a set."""
+    up = [(device, port) for _, device, port in ports if port["state"] == "ACTIVE"]
+    layers = sorted({port["link_layer"] or "Unknown" for _, port in up})
+    if {"InfiniBand", "Ethernet"} <= set(layers):
+        of = {layer: [device["name"] for device, port in up if port["link_layer"] == layer] for layer in layers}
+        yield warn(
+            f"InfiniBand and Ethernet ports together: {of}; NCCL takes both unless NCCL_IB_HCA names one kind",
+            node,
+            source=f"{CLASS}/*/ports/*/link_layer",
+            observed=of,
+            cause="mixed-hca-fabrics",
+            remedy="set NCCL_IB_HCA to the devices of the one fabric that joins the nodes",
+        )
+    other = sorted({device["name"] for device, port in up if port["link_layer"] not in ("InfiniBand", "Ethernet")})
+    if other and not set(layers) & {"InfiniBand", "Ethernet"}:
+        kinds = sorted({device["driver"] or "unknown driver" for device, _ in up})
+        yield skip(
+            f"{', '.join(other)} ({', '.join(kinds)}): no InfiniBand and no RoCE; NCCL reaches them only by a network plugin "
+            "(EFA: aws-ofi-nccl)",
+            node,
+            source=f"{CLASS}/*/ports/*/link_layer",
+        )
+
+
+PROBE = Probe("rdma-port", "RDMA ports are up and equally fast", judge, needs=("rdma-devices", "pci-devices"))

@@ -1,0 +1,197 @@
+"""The GID index that NCCL takes on each RoCE port is a routable RoCE v2 address, and nodes agree.
+
+The index is where a port's address stands in a table that the driver fills as addresses come and go. NCCL from 2.21 looks for the
+first IPv4 RoCE v2 entry itself; before, it takes index 0, and a copied NCCL_IB_GID_INDEX=3 is right only for one shape of the
+table. An empty, v1 or link-local index ends in `ibv_modify_qp failed` or a connection that never forms.
+
+Source: /sys/class/infiniband/<device>/ports/<n>/{gids,gid_attrs}; NCCL user guide, NCCL_IB_GID_INDEX; net_ib of 2.18 to 2.30.
+"""
+
+from __future__ import annotations
+
+from typing import Dict, Iterator, List, Optional, Tuple, TypedDict
+
+from ncdiag.host import Host, HostError
+from ncdiag.model import Finding, Probe, Snapshot, fail, ok, skip, unknown, warn
+from ncdiag.nccl import gid as gids
+from ncdiag.nccl import machine
+from ncdiag.nccl.node import release
+from ncdiag.nccl.sysfs import names, numbered, word
+from ncdiag.nccl.version import NEWEST_READ, dotted
+
+CLASS = "/sys/class/infiniband"
+MAX_ENTRIES = 1024  # slots a port that are read; rxe has that many, mlx5 256 at most
+
+
+class Entry(TypedDict):
+    """A filled slot of one table."""
+
+    index: int
+    gid: str  # eight groups, as in gids/<index>
+    type: Optional[str]  # `RoCE v2`, `IB/RoCE v1`; None: EINVAL, as for another network namespace
+    netdev: Optional[str]  # gid_attrs/ndevs/<index>; None likewise
+
+
+class Table(TypedDict):
+    device: str
+    port: int
+    slots: int  # size of the table
+    entries: List[Entry]
+    unread: int  # slots whose GID could not be read
+
+
+def collect(host: Host) -> List[Table]:
+    tables = []
+    host.list("/sys/class")  # without it nothing can be said
+    for device in host.names(CLASS):
+        for port in numbered(host, f"{CLASS}/{device}/ports"):
+            base = f"{CLASS}/{device}/ports/{port}"
+            if word(host, f"{base}/link_layer") == "Ethernet":
+                tables.append(_table(host, device, port, base))
+    return tables
+
+
+def _table(host: Host, device: str, port: int, base: str) -> Table:
+    slots = sorted(int(name) for name in names(host, f"{base}/gids") if name.isdigit())
+    entries: List[Entry] = []
+    unread = 0
+    for index in slots[:MAX_ENTRIES]:
+        try:
+            text = host.value(f"{base}/gids/{index}") or ""
+            address = gids.parse_gid(text)
+        except (HostError, ValueError):
+            unread += 1
+            continue
+        if int(address):
+            kind, netdev = word(host, f"{base}/gid_attrs/types/{index}"), word(host, f"{base}/gid_attrs/ndevs/{index}")
+            entries.append({"index": index, "gid": text, "type": kind or None, "netdev": netdev or None})
+    return {"device": device, "port": port, "slots": len(slots), "entries": entries, "unread": unread}
+
+
+def as_gids(table: Table) -> List[gids.Gid]:
+    """The facts of one table for `ncdiag.nccl.gid`."""
+    versions = {"IB/RoCE v1": 1, "RoCE v1": 1, "RoCE v2": 2}
+    return [
+        gids.Gid(one["index"], gids.parse_gid(one["gid"]), versions.get(one["type"] or ""), one["netdev"])
+        for one in table["entries"]
+    ]
+
+
+Chosen = Tuple[str, str, gids.Choice]
+
+
+def judge(snapshot: Snapshot) -> Iterator[Finding]:
+    chosen: List[Chosen] = []
+    for node, tables in snapshot.each(PROBE.id):
+        used = {(one.device["name"], one.port["number"]) for one in machine.used_ports(snapshot, node)}
+        mine = [table for table in tables if (table["device"], table["port"]) in used]
+        if not tables:
+            yield skip("no RoCE port on this node", node, source=CLASS)
+        elif not mine:
+            yield skip("NCCL takes no RoCE port of this node", node, source=CLASS)
+        for table in mine:
+            choice = _choice(snapshot, node, table)
+            name = f"{table['device']}:{table['port']}"
+            chosen.append((node, name, choice))
+            yield from _port(snapshot, node, name, table, choice)
+    yield from _families(chosen)
+    yield from _forced(snapshot, chosen)
+
+
+def _choice(snapshot: Snapshot, node: str, table: Table) -> gids.Choice:
+    environ, version = machine.values(snapshot, node), release(snapshot, node)
+    return gids.choose(as_gids(table), "Ethernet", environ, version)
+
+
+def _port(snapshot: Snapshot, node: str, name: str, table: Table, choice: gids.Choice) -> Iterator[Finding]:
+    source = f"{CLASS}/{table['device']}/ports/{table['port']}/gids"
+    version = release(snapshot, node)
+    by = f"NCCL {dotted(version)}" if version else f"NCCL (taken for {dotted(NEWEST_READ)} or near)"
+    how = {"set": "NCCL_IB_GID_INDEX sets", "default": f"{by} takes by default", "automatic": f"{by} finds"}[choice.how]
+    better = gids.recommend(as_gids(table))
+    what = f"{name}: {how} index {choice.index} ({choice.gid or 'empty'})"
+    if choice.problems:
+        grave = choice.gid is None or choice.gid.empty or better is None
+        made = fail if grave and choice.how != "automatic" else warn
+        yield made(
+            f"{what}; {'; '.join(choice.problems)}",
+            node,
+            source=source,
+            device=table["device"],
+            observed={"index": choice.index, "gid": str(choice.gid or "empty")},
+            expected=None if better is None else {"index": better.index, "gid": str(better)},
+            cause="roce-gid-wrong",
+            remedy=_remedy(choice, better, table),
+        )
+    elif choice.doubts:
+        yield unknown(f"{what}, but {choice.doubts[0]}", node, source=source, device=table["device"], remedy=_VISIBLE)
+    else:
+        yield ok(what, node, source=source, device=table["device"], observed=choice.index)
+
+
+_VISIBLE = "run the container with the host's network, or with its own RDMA device (netns exclusive)"
+
+
+def _remedy(choice: gids.Choice, better: Optional[gids.Gid], table: Table) -> str:
+    if better is None:
+        if any(one["type"] is None for one in table["entries"]):
+            return _VISIBLE
+        return f"give the interface of {table['device']} an IPv4 address; the table then gets a RoCE v2 entry for it"
+    if choice.how == "set":
+        return f"unset NCCL_IB_GID_INDEX (NCCL from 2.21 finds the index), or set it to {better.index} on this port"
+    if choice.how == "automatic" and better.ipv4 is None:
+        return "set NCCL_IB_ADDR_FAMILY=AF_INET6 on all nodes, or give the interface an IPv4 address"
+    return f"set NCCL_IB_GID_INDEX={better.index}, or use NCCL 2.21 or newer, which finds it"
+
+
+def _families(chosen: List[Chosen]) -> Iterator[Finding]:
+    """IPv4 on one node and IPv6 or link-local on another cannot connect."""
+    kinds: Dict[str, Dict[str, None]] = {}
+    for node, _, choice in chosen:
+        if choice.gid is not None and not choice.gid.empty:
+            kinds.setdefault(f"{choice.gid.family} RoCE v{choice.gid.roce or '?'}", {})[node] = None
+    if len(kinds) < 2 or len({node for nodes in kinds.values() for node in nodes}) < 2:
+        return
+    usual = max(kinds, key=lambda kind: len(kinds[kind]))
+    for kind, nodes in kinds.items():
+        for node in nodes:
+            if kind != usual:
+                yield fail(
+                    f"NCCL takes a GID of kind {kind} here, {usual} on most nodes; they cannot connect",
+                    node,
+                    source=f"{CLASS}/*/ports/*/gids",
+                    observed=kind,
+                    expected=usual,
+                    cause="roce-gid-wrong",
+                    remedy="give the interfaces of all nodes the same kinds of address, and the same NCCL_IB_ADDR_FAMILY",
+                )
+
+
+def _forced(snapshot: Snapshot, chosen: List[Chosen]) -> Iterator[Finding]:
+    """One index cannot fit ports whose tables differ."""
+    wanted: Dict[int, List[str]] = {}
+    for node, tables in snapshot.each(PROBE.id):
+        names_of = {name for where, name, choice in chosen if where == node and choice.how == "set"}
+        for table in tables:
+            better = gids.recommend(as_gids(table))
+            if f"{table['device']}:{table['port']}" in names_of and better is not None:
+                wanted.setdefault(better.index, []).append(f"{node}/{table['device']}")
+    if len(wanted) > 1:
+        shown = "; ".join(f"{index} on {', '.join(sorted(where)[:4])}" for index, where in sorted(wanted.items()))
+        yield warn(
+            f"NCCL_IB_GID_INDEX is one number, but the RoCE v2 entry is at index {shown}",
+            source=f"{CLASS}/*/ports/*/gids",
+            observed={str(index): where for index, where in wanted.items()},
+            cause="roce-gid-wrong",
+            remedy="unset NCCL_IB_GID_INDEX and use NCCL 2.21 or newer, or bring the tables into the same order",
+        )
+
+
+PROBE = Probe(
+    "roce-gid",
+    "The GID index that NCCL takes is a routable RoCE v2 address",
+    judge,
+    collect,
+    needs=("rdma-devices", "nccl-environment", "nccl-conf-files"),
+    timeout_s=20.0,
+)

@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ncdiag.check import check
+from ncdiag.collect import collect
+from ncdiag.host import Recorded
+from ncdiag.model import Plan, Snapshot
+from ncdiag.registry import load
+from ncdiag.tree import open_tree
+from tests.probes.machines import Machine, eight_rails, graver, judged, statuses
+
+TREES = Path(__file__).parent.parent / "trees"
+LINK = ("fe80::1", 2)
+
+
+def roce(name: str = "node1", gids: tuple[tuple[str, int], ...] = (), **environ: str) -> Machine:
+    machine = Machine(name).environ(**environ)
+    return machine.card("mlx5_0", "0000:10:00.0", layer="Ethernet", netdev="eth2", gids=gids)
+
+
+@pytest.mark.parametrize(
+    ("tree", "expected"),
+    [
+        ("healthy-rocev2-gid3-empty", ["ok", "ok"]),
+        ("gid3-populated", ["ok", "ok"]),
+        ("vlan-gids", ["ok", "ok"]),
+        ("ipv6-link-local-only", ["warn", "warn"]),
+        ("port-down-admin", ["ok"]),
+        ("no-rdma-device", ["skip"]),
+    ],
+)
+def test_captured_machines(tree: str, expected: list[str]) -> None:
+    probes = load()
+    node = collect(Recorded(open_tree(str(TREES / f"{tree}.tar.gz")), tree), probes.sources(["roce-gid"]))
+    assert statuses(check(Snapshot({tree: node}), probes.chosen(["roce-gid"]))) == expected
+
+
+def test_the_usual_table() -> None:
+    (finding,) = judged("roce-gid", roce())
+    assert "finds index 3 (192.0.2.1 RoCE v2 on eth2)" in finding.summary
+
+
+def test_copied_index_3_on_a_table_without_it() -> None:
+    (finding,) = graver(judged("roce-gid", roce(gids=(LINK, ("::ffff:192.0.2.1", 2)), NCCL_IB_GID_INDEX="3")))
+    assert (finding.status.value, finding.cause) == ("fail", "roce-gid-wrong")
+    assert finding.expected["index"] == 1 and "unset NCCL_IB_GID_INDEX" in (finding.remedy or "")
+
+
+def test_v1_index_is_a_warning() -> None:
+    (finding,) = graver(judged("roce-gid", roce(NCCL_IB_GID_INDEX="2")))
+    assert "RoCE v1" in finding.summary
+
+
+def test_old_nccl_takes_index_0() -> None:
+    (finding,) = graver(judged("roce-gid", roce(), plan=Plan(nccl_version="2.18.3")))
+    assert "NCCL 2.18.3 takes by default index 0" in finding.summary
+
+
+def test_no_address_at_all() -> None:
+    (finding,) = graver(judged("roce-gid", roce(gids=(LINK,))))
+    assert "IPv4 address" in (finding.remedy or "")
+
+
+def test_other_family_on_the_other_node() -> None:
+    findings = graver(judged("roce-gid", roce("a"), roce("b"), roce("c", gids=(LINK,))))
+    assert any(finding.status.value == "fail" and finding.where == {"node": "c"} for finding in findings)
+
+
+def test_one_number_for_tables_that_differ() -> None:
+    short = roce("b", gids=(LINK, ("::ffff:192.0.2.2", 2)), NCCL_IB_GID_INDEX="3")
+    findings = graver(judged("roce-gid", roce("a", NCCL_IB_GID_INDEX="3"), short))
+    assert any("one number" in finding.summary for finding in findings)
+
+
+def test_infiniband_has_no_roce_gid() -> None:
+    assert statuses(judged("roce-gid", eight_rails())) == ["skip"]
+
+
+def test_deselected_ports_do_not_matter() -> None:
+    assert statuses(judged("roce-gid", roce(gids=(LINK,), NCCL_IB_HCA="mlx4"))) == ["skip"]
