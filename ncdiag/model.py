@@ -328,6 +328,8 @@ class RankState:
     syscall: str = ""
     kernel_stack: List[str] = field(default_factory=list)
     age_s: Optional[float] = None
+    asleep_s: Optional[float] = None
+    """How long its main thread had not run when it was first looked at (/proc/PID/sched); None where that is not known."""
     threads: List[Dict[str, Any]] = field(default_factory=list)
     """`{"name", "active", "main": bool, "frames": [Frame…]}`, innermost frame first."""
     stack_error: Optional[str] = None
