@@ -13,7 +13,7 @@ import re
 from typing import Any, Dict, Iterator, Optional, TypedDict
 
 from ncdiag.host import Host, HostError
-from ncdiag.model import Finding, Probe, Snapshot, fail, ok, skip, warn
+from ncdiag.model import Finding, Probe, Snapshot, fail, ok, skip, unknown, warn
 
 FILES_PER_RANK = 230
 """Open files per rank of the whole job on one node: 144 ranks were seen to need over 32,000."""
@@ -106,6 +106,15 @@ def _memlock(node: str, facts: Facts) -> Finding:
             node,
             source=source,
             setting="memlock",
+        )
+    if facts["ipc_lock"] is None:
+        return unknown(
+            "locked memory is limited to %d KiB for %s; whether CAP_IPC_LOCK lifts that could not be read"
+            % (facts["memlock"] >> 10, facts["of"]),
+            node,
+            source=source,
+            setting="memlock",
+            remedy="see CapEff in /proc/PID/status of the engine; without the capability it needs: ulimit -l unlimited",
         )
     conclude = fail if facts["memlock"] < LOCKED_FAIL else warn
     return conclude(

@@ -11,10 +11,12 @@ from collections.abc import Iterable, Sequence
 
 from rich.console import Console
 from rich.padding import Padding
+from rich.table import Table
 from rich.text import Text
 
 from ncdiag.check import counts
 from ncdiag.model import Finding, Status
+from ncdiag.nodeset import fold
 
 STYLES = {
     Status.FAIL: "bold red",
@@ -45,11 +47,17 @@ def findings_as_text(nodes: Sequence[str], findings: Sequence[Finding], *, show_
     """Verdict, then findings from the gravest on; `ok` and `skip` are counted, or listed with `show_all`."""
     console, buffer = make_console(color)
     numbers = counts(findings)
-    for status in (Status.FAIL, Status.WARN, Status.UNKNOWN, *((Status.OK, Status.SKIP) if show_all else ())):
+    for status in (Status.FAIL, Status.WARN):
         for alike in _folded(finding for finding in findings if finding.status is status):
-            _print(console, alike, len(nodes))
+            _print_block(console, alike, len(nodes))
+    for status in (Status.UNKNOWN, *((Status.OK, Status.SKIP) if show_all else ())):
+        chosen = [finding for finding in findings if finding.status is status]
+        for alike in _folded(chosen):
+            _print_line(console, alike, len(nodes))
+        if status is Status.UNKNOWN:
+            _print_advice(console, chosen)
     console.print(_verdict(nodes, numbers), soft_wrap=True)
-    return buffer.getvalue()
+    return "".join(line.rstrip() + "\n" for line in buffer.getvalue().splitlines())
 
 
 def _folded(findings: Iterable[Finding]) -> list[list[Finding]]:
@@ -63,30 +71,46 @@ def _folded(findings: Iterable[Finding]) -> list[list[Finding]]:
     return list(groups.values())
 
 
-def _print(console: Console, alike: list[Finding], node_count: int) -> None:
-    first = alike[0]
+def _where(alike: list[Finding], node_count: int) -> str:
+    """Node set (with several nodes) and the other places, as one text."""
     nodes = [str(finding.where["node"]) for finding in alike if "node" in finding.where]
-    head = Text()
-    head.append(f"{first.status.value:<8}", STYLES[first.status])
-    head.append(plain(first.probe), "bold")
-    where = [plain(value) for key, value in first.where.items() if key != "node"]
-    if node_count > 1 and nodes:
-        from ncdiag.nodeset import fold
+    places = [str(value) for key, value in alike[0].where.items() if key != "node"]
+    return plain(" ".join([fold(nodes)] * bool(nodes and node_count > 1) + places))
 
-        where.insert(0, plain(fold(nodes)))
-    if where:
-        head.append("  " + " ".join(where), "cyan")
+
+def _print_block(console: Console, alike: list[Finding], node_count: int) -> None:
+    """What is wrong: a head, then what was seen, what to do and where it was read."""
+    first = alike[0]
+    head = Text(f"{first.status.value:<8}", STYLES[first.status])
+    head.append(plain(first.probe), "bold")
+    head.append("  " + _where(alike, node_count), "cyan")
     console.print(head, soft_wrap=True)
     lines = Text(plain(first.summary))
-    if first.status in (Status.FAIL, Status.WARN, Status.UNKNOWN):
-        if first.remedy:
-            lines.append("\n→ ", "bold")
-            lines.append(plain(first.remedy))
-        if first.cause:
-            lines.append(f"\ncause {first.cause}", "dim")
-            if first.source:
-                lines.append(f" · read from {plain(first.source)}", "dim")
+    if first.remedy:
+        lines.append("\n→ ", "bold").append(plain(first.remedy))
+    lines.append(f"\ncause {plain(first.cause)} · read from {plain(first.source)}", "dim")
     console.print(Padding(lines, (0, 0, 0, 8)))
+
+
+def _print_line(console: Console, alike: list[Finding], node_count: int) -> None:
+    """What is not wrong, or could not be looked at: one paragraph, with a hanging indent."""
+    first = alike[0]
+    line = Text(plain(first.probe), "bold")
+    where = _where(alike, node_count)
+    if where:
+        line.append(" " + where, "cyan")
+    line.append("  ").append(plain(first.summary), "")
+    table = Table.grid(padding=(0, 0))
+    table.add_column(width=8)
+    table.add_column()
+    table.add_row(Text(first.status.value, STYLES[first.status]), line)
+    console.print(table)
+
+
+def _print_advice(console: Console, findings: Sequence[Finding]) -> None:
+    """How what could not be looked at becomes readable, each way once."""
+    for remedy in dict.fromkeys(plain(finding.remedy) for finding in findings if finding.remedy):
+        console.print(Padding(Text("→ " + remedy, "dim"), (0, 0, 0, 8)))
 
 
 def _verdict(nodes: Sequence[str], numbers: dict[str, int]) -> Text:

@@ -31,6 +31,7 @@ GOOD: dict[str, Any] = {
         ({"memlock": 8 << 20}, None, "memlock", "fail", "memlock-limit"),
         ({"memlock": 1 << 30}, None, "memlock", "warn", "memlock-limit"),
         ({"memlock": 65536, "ipc_lock": True}, None, "memlock", "ok", None),
+        ({"memlock": 65536, "ipc_lock": None}, None, "memlock", "unknown", None),
         ({"memlock": 65536, "rdma": False}, None, "memlock", "skip", None),
         ({"nofile": 1024}, None, "nofile", "warn", "open-files-limit"),
         ({"nofile": 20000, "hard": {**GOOD["hard"], "nofile": 20000}}, 144, "nofile", "fail", "open-files-limit"),
