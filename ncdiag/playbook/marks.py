@@ -34,12 +34,17 @@ class Marked:
     lines: dict[Path, int]  # path of a value -> its line, counted from 1
 
     def line(self, path: Path) -> int:
-        """The line of the value at `path` or of its nearest parent; segments that are no key here are skipped."""
-        found: Path = ()
-        for segment in path:
-            deeper = (*found, segment)
-            found = deeper if deeper in self.lines else found
-        return self.lines.get(found, 1)
+        """The line of the value at `path` or of its nearest parent.
+
+        pydantic puts the names of union members into its paths (`steps.0.run.expect` for `steps.0.expect`): segments may
+        be skipped, and of the ways to do so the one that leads deepest and ends last is taken.
+        """
+        found: dict[Path, int] = {(): 0}
+        for number, segment in enumerate(path):
+            deeper = [(*above, segment) for above in found if (*above, segment) in self.lines]
+            found.update(dict.fromkeys(deeper, number))
+        best = max(found, key=lambda candidate: (len(candidate), found[candidate]))
+        return self.lines.get(best, 1)
 
     def problem(self, path: Path, text: str) -> str:
         """`file:line: text`."""
@@ -58,7 +63,7 @@ def parse(text: str, source: str) -> Marked:
         node = yaml.compose(text, Loader=yaml.SafeLoader)
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
-        raise PlaybookError([f"{source}:{line}: not valid YAML: {error.problem}"]) from None
+        raise PlaybookError([f"{source}:{line}: not valid YAML: {error.context or ''} {error.problem}"]) from None
     except yaml.YAMLError as error:
         raise PlaybookError([f"{source}:1: not valid YAML: {str(error).splitlines()[0]}"]) from None
     if node is None:

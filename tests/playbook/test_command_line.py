@@ -1,0 +1,122 @@
+"""`ncdiag playbook` as a program: no terminal, exit codes, hostile files."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+def ncdiag(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "ncdiag", *arguments],
+        check=False,
+        cwd=ROOT,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+def test_list_show_and_lint() -> None:
+    listed = ncdiag("playbook", "list")
+    assert listed.returncode == 0
+    assert "socket-ifname-wrong" in listed.stdout
+    shown = ncdiag("playbook", "show", "shm-too-small")
+    assert "It looks like:" in shown.stdout
+    assert "undo:" in shown.stdout
+    assert ncdiag("playbook", "lint", "shm-too-small").returncode == 0
+
+
+def test_a_walk_without_a_terminal_writes_a_record(tmp_path: Path) -> None:
+    done = ncdiag("playbook", "run", "disk-full", "--format", "json", "-o", str(tmp_path / "r.json"))
+    record = json.loads((tmp_path / "r.json").read_text())
+    assert record["playbook"] == "disk-full"
+    assert record["exit"] == done.returncode
+    assert (tmp_path / "r.json").stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize(
+    ("result", "name"),
+    [
+        (
+            {
+                "schema": 1,
+                "findings": [{"status": "warn", "cause": "clock-skew"}, {"status": "fail", "cause": "disk-full"}],
+            },
+            "disk-full",
+        ),
+        (
+            {
+                "schema": 1,
+                "causes": [{"cause": "disk-full", "confidence": "sure"}, {"cause": "rank-died", "confidence": "sure"}],
+            },
+            "disk-full",
+        ),
+        (
+            {
+                "schema": 1,
+                "causes": [{"cause": "../../x", "confidence": "sure"}, {"cause": "disk-full", "confidence": "likely"}],
+            },
+            "disk-full",
+        ),
+        ({"schema": 1, "causes": [{"cause": "healthy", "confidence": "sure"}]}, "triage"),
+        ({"schema": 1, "findings": []}, "triage"),
+    ],
+)
+def test_from_takes_the_first_cause(tmp_path: Path, result: dict[str, object], name: str) -> None:
+    file = tmp_path / "f.json"
+    file.write_text(json.dumps(result))
+    done = ncdiag("playbook", "run", "--from", str(file), "--format", "json", "--limit", "20")
+    assert json.loads(done.stdout)["playbook"] == name
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"schema": 9, "causes": []}', "[" * 100000, "\xff\xfe"])
+def test_from_refuses_what_is_no_result(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "f.json"
+    file.write_text(text, encoding="latin-1")
+    done = ncdiag("playbook", "run", "--from", str(file))
+    assert done.returncode == 2, done.stderr
+    assert "Traceback" not in done.stderr
+
+
+HOSTILE = {
+    "a-shell": "run: [sh, -c, 'touch {mark}']",
+    "a-writer": "run: [dd, 'of={mark}']",
+    "a-path-outside": "run: [cat, /etc/shadow]",
+    "a-way-around": "run: [cat, /proc/self/root/etc/shadow]",
+    "a-chain": "run: [df, -h, ';', touch, '{mark}']",
+    "a-link-outside": "ask: q\n    then: 'playbook:../../etc/passwd'",
+    "a-loop": "ask: q\n    then: step:s",
+    "an-unknown-step": "ask: q\n    then: step:nowhere",
+    "a-verify": "remedy: r\n    risk: low\n    undo: u\n    verify: {{run: [sh, -c, 'touch {mark}'], expect: {{exit: 0}}}}",
+    "an-object": "ask: !!python/object/apply:os.system ['touch {mark}']",
+}
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_a_hostile_playbook_is_refused_with_its_line_and_nothing_runs(tmp_path: Path, kind: str) -> None:
+    mark = tmp_path / "ran"
+    books = tmp_path / "books"
+    books.mkdir()
+    step = HOSTILE[kind].format(mark=mark)
+    book = f"title: t\nlooks_like: [a]\nknown_by: [b]\nsteps:\n  - id: first\n    run: [uname, -s]\n  - id: s\n    {step}\n"
+    (books / "evil.yaml").write_text(book)
+    done = ncdiag("playbook", "run", "evil", "--playbooks", str(books), "--apply", "--yes", "--max-risk", "high")
+    assert done.returncode == 2, done.stdout
+    assert "evil.yaml:" in done.stderr
+    assert "Linux" not in done.stdout, "not even its harmless step runs"
+    assert not mark.exists()
+
+
+@pytest.mark.parametrize("name", ["../x", "/etc/passwd", "nosuch", "."])
+def test_a_name_outside(name: str) -> None:
+    done = ncdiag("playbook", "run", name)
+    assert done.returncode == 2
+    assert "playbook list" in done.stderr

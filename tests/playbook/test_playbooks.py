@@ -1,0 +1,88 @@
+"""Every cause has a playbook, and every playbook holds: links, steps, probes, commands."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from ncdiag import registry
+from ncdiag.playbook.commands import refusal
+from ncdiag.playbook.lint import lint
+from ncdiag.playbook.loader import load, names
+from ncdiag.playbook.schema import RemedyStep, RunStep
+
+ROOT = Path(__file__).parents[2]
+PROBES = registry.load()
+
+_CAUSES = """
+socket-ifname-wrong hostname-resolves-to-loopback node-ip-wrong-interface bootstrap-blocked-firewall bootstrap-peer-unreachable
+port-in-use dns-unresponsive mtu-mismatch clock-skew rank-missing rank-died rank-layout-wrong duplicate-gpu stale-process
+launcher-transport killed-by-scheduler
+rdma-unavailable net-fallback-slow net-plugin-forced-unavailable net-plugin-incompatible ib-path-unreachable ib-link-or-hca-fault
+ib-qp-setup-failed roce-gid-wrong roce-over-bond roce-lossless-missing mixed-hca-fabrics hca-mismatch-between-nodes gdr-disabled
+memlock-limit rdma-memory-registration
+p2p-broken container-isolation nvls-multicast-failure fabric-manager-not-running imex-unavailable shm-too-small cumem-failure
+topology-file-error driver-library-missing driver-too-old visible-devices-conflict pcie-degraded gpu-throttled ptrace-denied
+nccl-version-mismatch ray-version-mismatch version-mismatch framework-version-bug env-unknown-or-invalid
+ray-resources-infeasible ray-placement-group-leaked ray-driver-without-gpu ray-nested-environment ray-node-lost
+ray-gcs-unreachable host-memory-oom disk-full
+kv-cache-no-memory max-len-exceeds-kv-cache gpu-memory-occupied gpu-memory-exhausted gpu-memory-fragmented tp-not-dividing
+parallel-size-mismatch model-path-missing weights-corrupt storage-slow dtype-conflict
+collective-desync rank-stuck-outside-collective rank-stopped slow-load-peer-timeout engine-exception cuda-illegal-memory-access
+gpu-hardware-fault gpu-ecc-row-remap nvswitch-error
+healthy slow-not-hung unresolved
+"""
+CAUSES = _CAUSES.split()
+
+
+def test_every_cause_has_a_playbook() -> None:
+    assert not set(CAUSES) - set(names())
+
+
+def test_every_cause_that_the_code_names_has_a_playbook() -> None:
+    pattern = re.compile(r"cause=\"([a-z0-9-]+)\"")
+    sources = [*(ROOT / "probes").glob("*.py"), *(ROOT / "ncdiag").rglob("*.py")]
+    named = {cause for source in sources for cause in pattern.findall(source.read_text())}
+    assert not named - set(names())
+
+
+@pytest.mark.parametrize("name", names())
+def test_it_holds(name: str) -> None:
+    assert lint(name, PROBES) == []
+
+
+@pytest.mark.parametrize("name", names())
+def test_its_commands_only_read(name: str) -> None:
+    """Asked apart from the lint, so that neither can hide a fault of the other."""
+    for step in load(name).steps:
+        if isinstance(step, RunStep):
+            assert refusal(step.run) is None
+        if isinstance(step, RemedyStep) and step.verify.run:
+            assert refusal(step.verify.run) is None
+
+
+@pytest.mark.parametrize("name", [name for name in CAUSES if name not in ("healthy",)])
+def test_it_ends_in_advice(name: str) -> None:
+    assert any(isinstance(step, RemedyStep) for step in load(name).steps)
+
+
+def test_triage_reaches_most_causes() -> None:
+    reached, todo = set(), ["triage"]
+    while todo:
+        name = todo.pop()
+        if name in reached:
+            continue
+        reached.add(name)
+        for step in load(name).steps:
+            leads = [step.goto(outcome) for outcome in step.outcomes()]
+            todo += [goto.partition(":")[2] for goto in leads if goto.startswith("playbook:")]
+    assert len(reached & set(CAUSES)) > len(CAUSES) // 2, sorted(set(CAUSES) - reached)
+
+
+@pytest.mark.parametrize("symptom", ["hangs-at-start", "nccl-error", "slow", "crashed-later", "latency-jumped"])
+def test_triage_starts_from_the_symptoms(symptom: str) -> None:
+    first = load("triage").steps[0]
+    assert symptom in first.outcomes()
+    assert first.goto(symptom).startswith("step:")

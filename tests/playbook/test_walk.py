@@ -1,0 +1,257 @@
+"""Walking a playbook: the decision tree, dry run, confirmation, unread is not healthy, the record."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from ncdiag.model import NodeFacts, Snapshot
+from ncdiag.playbook.actions import Inputs, Prepared
+from ncdiag.playbook.evidence import judge
+from ncdiag.playbook.lint import proved
+from ncdiag.playbook.record import Record, Seen, Taken, as_markdown, shorten
+from ncdiag.playbook.runner import Nobody, Walk
+from ncdiag.playbook.schema import Expect, RemedyStep
+from ncdiag.playbook.targets import Answer, Target
+
+PROBE = '''"""A flag. Source: the environment."""
+from ncdiag.model import Probe, fail, ok
+
+
+def collect(host):
+    return {"bad": host.environ().get("NCCL_DEMO") == "bad"}
+
+
+def judge(snapshot):
+    for node, facts in snapshot.each("demo-flag"):
+        if facts["bad"]:
+            yield fail("NCCL_DEMO is bad", node, cause="demo", remedy="take it out", source="env", observed="bad")
+        else:
+            yield ok("NCCL_DEMO is fine", node, source="env")
+
+
+PROBE = Probe("demo-flag", "the flag is fine", judge, collect)
+'''
+
+BOOK = """
+title: Demo
+looks_like: [bad]
+known_by: [the flag]
+steps:
+  - id: flag
+    probe: demo-flag
+    then: {ok: stop, unknown: step:ask}
+  - id: kernel
+    run: [uname, -s]
+    expect: {exit: 0, contains: [Linux]}
+    then: {unmet: stop}
+  - id: ask
+    ask: Take it out?
+    then: {no: step:advice}
+  - id: unset
+    remedy: Take it out.
+    risk: low
+    undo: Put it back.
+    action: {unset_env: [NCCL_DEMO]}
+    verify: {probe: demo-flag}
+    then: {applied: stop}
+  - id: advice
+    remedy: Do it by hand.
+    risk: none
+    undo: Nothing.
+    verify: {look: the flag}
+    then: playbook:other
+"""
+
+OTHER = """
+title: Other
+looks_like: [x]
+known_by: [x]
+steps:
+  - id: back
+    ask: Again?
+    then: playbook:demo
+"""
+
+
+class Bench:
+    """Own playbooks, an own probe and an environment file."""
+
+    def __init__(self, folder: Path) -> None:
+        self.books, self.probes, self.env = folder / "books", folder / "probes", folder / "job.env"
+        self.books.mkdir()
+        self.probes.mkdir()
+        (self.books / "demo.yaml").write_text(BOOK)
+        (self.books / "other.yaml").write_text(OTHER)
+        (self.probes / "demo_flag.py").write_text(PROBE)
+        self.env.write_text("NCCL_DEMO=bad\n")
+
+    def environment(self) -> dict[str, str]:
+        return dict(line.split("=", 1) for line in self.env.read_text().splitlines())
+
+    def walk(self, **options: object) -> Record:
+        target = Target(str(options.pop("nodes", "local")), [str(self.probes)], environment=self.environment)
+        walk = Walk(target, lambda name: proved(name, self.books), inputs=Inputs(self.env), **options)  # type: ignore[arg-type]
+        return walk.run(proved("demo", self.books))
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path)
+
+
+def path(record: Record) -> list[str]:
+    return [f"{step.playbook}/{step.id}:{step.outcome}" for step in record.steps]
+
+
+class Confirms(Nobody):
+    def __init__(self, agrees: bool) -> None:
+        super().__init__()
+        self.agrees, self.asked = agrees, []  # type: ignore[var-annotated]
+
+    def confirm(self, step: RemedyStep, prepared: Prepared) -> bool:
+        self.asked.append((step.id, prepared.undo, prepared.preview))
+        return self.agrees
+
+
+def test_dry_run_changes_nothing_and_shows_what_it_would_do(bench: Bench) -> None:
+    record = bench.walk()
+    assert path(record) == [
+        "demo/flag:fail",
+        "demo/kernel:met",
+        "demo/ask:unanswered",
+        "demo/unset:shown",
+        "demo/advice:shown",
+        "other/back:unanswered",
+    ]
+    assert bench.env.read_text() == "NCCL_DEMO=bad\n"
+    assert "-NCCL_DEMO=bad" in record.steps[3].note
+    assert (record.result, record.exit) == ("to-do", 1)
+    assert "walked already" in record.ended
+
+
+def test_a_healthy_machine_ends_at_once(bench: Bench) -> None:
+    bench.env.write_text("")
+    record = bench.walk(apply=True, max_risk="high")
+    assert path(record) == ["demo/flag:ok"]
+    assert (record.result, record.exit) == ("clear", 0)
+
+
+def test_a_confirmed_remedy_is_applied_and_proved(bench: Bench) -> None:
+    person = Confirms(True)
+    record = bench.walk(apply=True, person=person)
+    assert path(record)[-1] == "demo/unset:applied"
+    assert (record.result, record.exit) == ("repaired", 0)
+    assert bench.env.read_text() == ""
+    assert person.asked[0][1].startswith("mv "), "the undo is known before"
+    assert "ok: NCCL_DEMO is fine" in record.steps[-1].evidence[0].text
+
+
+def test_yes_covers_up_to_the_stated_risk(bench: Bench) -> None:
+    assert bench.walk(apply=True, max_risk="none").result == "to-do"
+    assert bench.env.read_text() == "NCCL_DEMO=bad\n"
+    assert bench.walk(apply=True, max_risk="low").result == "repaired"
+
+
+def test_not_confirmed_and_not_allowed_change_nothing(bench: Bench) -> None:
+    assert bench.walk(apply=True, person=Confirms(False)).result == "to-do"
+    assert bench.walk(apply=False, max_risk="high").result == "to-do"
+    assert bench.walk(apply=True).result == "to-do", "nobody is there to confirm"
+    assert bench.env.read_text() == "NCCL_DEMO=bad\n"
+
+
+def test_unasked_only_where_its_own_check_fails(bench: Bench) -> None:
+    """--yes must not 'repair' what the check does not call broken, even if an outcome leads to the remedy."""
+    (bench.books / "demo.yaml").write_text(BOOK.replace("ok: stop", "ok: step:unset"))
+    bench.env.write_text("NCCL_DEMO=good\n")
+    record = bench.walk(apply=True, max_risk="high")
+    assert "demo/unset:shown" in path(record)
+    assert bench.env.read_text() == "NCCL_DEMO=good\n"
+
+
+def test_a_remedy_that_does_not_help_is_a_failure(bench: Bench) -> None:
+    (bench.books / "demo.yaml").write_text(BOOK.replace("{unset_env: [NCCL_DEMO]}", "{set_env: NCCL_OTHER, value: x}"))
+    record = bench.walk(apply=True, person=Confirms(True))
+    assert "demo/unset:failed" in path(record)
+    assert (record.result, record.exit) == ("failed", 1)
+
+
+def test_a_snapshot_is_judged_and_its_machine_steps_are_not_run(bench: Bench, tmp_path: Path) -> None:
+    file = tmp_path / "snapshot.json"
+    nodes = {name: NodeFacts(name, {"demo-flag": {"bad": name == "b"}}) for name in ("a", "b")}
+    file.write_text(json.dumps(Snapshot(nodes).as_dict()))
+    record = bench.walk(nodes=f"file:{file}", apply=True, max_risk="high")
+    assert path(record)[:2] == ["demo/flag:fail", "demo/kernel:unknown"]
+    assert "not run" in record.steps[1].note
+    assert "this machine only" in next(step for step in record.steps if step.id == "unset").note
+    assert bench.env.read_text() == "NCCL_DEMO=bad\n"
+
+
+def test_unread_is_not_healthy(bench: Bench) -> None:
+    (bench.probes / "demo_flag.py").write_text(PROBE.replace("host.environ()", "host.missing()"))
+    record = bench.walk()
+    assert path(record)[0] == "demo/flag:unknown"
+    assert (record.result, record.exit) == ("incomplete", 3)
+
+
+def test_answers_given_beforehand(bench: Bench) -> None:
+    record = bench.walk(person=Nobody({"ask": "no"}))
+    assert "demo/ask:no" in path(record)
+    assert "demo/unset:shown" not in path(record)
+    assert "demo/ask:unanswered" in path(bench.walk(person=Nobody({"ask": "perhaps"})))
+
+
+def test_the_time_limit_ends_it(bench: Bench) -> None:
+    record = bench.walk(deadline_s=0.0)
+    assert record.cut_short
+    assert record.exit == 3
+
+
+def test_a_link_to_a_broken_playbook_keeps_what_was_found(bench: Bench) -> None:
+    (bench.books / "other.yaml").write_text("title: [")
+    record = bench.walk()
+    assert record.cut_short
+    assert "other.yaml:1" in record.ended
+    assert len(record.steps) == 5
+
+
+@pytest.mark.parametrize(
+    ("answers", "outcome"),
+    [
+        ([Answer("a", 0, "good")], "met"),
+        ([Answer("a", 1, "good")], "unmet"),
+        ([Answer("a", 0, "bad good")], "unmet"),
+        ([Answer("a", 0, "good"), Answer("b", None, "no answer")], "unknown"),
+        ([Answer("a", 0, "bad"), Answer("b", None, "no answer")], "unmet"),
+        ([], "unknown"),
+    ],
+)
+def test_outcome_of_a_command(answers: list[Answer], outcome: str) -> None:
+    assert judge(answers, Expect(exit=0, contains=["good"], lacks=["bad"])) == outcome
+
+
+def test_the_record_as_json_and_markdown(bench: Bench) -> None:
+    record = bench.walk()
+    data = json.loads(json.dumps(record.as_dict()))
+    assert (data["schema"], data["command"], data["result"], data["exit"]) == (1, "playbook", "to-do", 1)
+    assert {"playbook", "id", "kind", "text", "outcome", "note", "evidence", "goto", "took_s"} <= set(data["steps"][0])
+    assert data["steps"][3]["undo"].startswith("mv ")
+    text = as_markdown(record)
+    assert text.startswith("# ncdiag playbook: Demo\n")
+    assert "dry run, nothing was changed" in text
+    assert "| demo/flag | probe demo-flag | fail |" in text
+
+
+def test_evidence_cannot_break_out_of_the_ticket() -> None:
+    taken = Taken("p", "s", "run", "x | y\n# no", "read", evidence=[Seen(("n",), "c", "```\n# heading\n````")])
+    text = as_markdown(Record("p", "T", "local", False, "now", [taken]))
+    assert "\n`````\n```\n# heading\n````\n`````\n" in text
+    assert "x \\| y # no" in text
+
+
+def test_a_long_answer_keeps_head_and_tail() -> None:
+    short = shorten("a" * 5000 + "z" * 5000)
+    assert short.startswith("aaa") and short.endswith("zzz")
+    assert "6000 characters left out" in short
