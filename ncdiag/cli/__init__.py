@@ -17,6 +17,8 @@ COMMANDS = {
     "collect": "Save what the nodes tell, to judge or mail it later.",
     "topo": "Draw a machine's topology as NCCL sees it, from a dump or live.",
     "playbook": "Walk the runbook of a cause: look, ask, and repair what was confirmed.",
+    "oncall": "Walk playbooks when alerts fire (Alertmanager webhook).",
+    "diagnose": "Say what went wrong from logs, stacks and pasted output.",
     "hang-dump": "Which rank holds up the others, and why.",
     "bundle": "Look into what hang-dump saved.",
 }

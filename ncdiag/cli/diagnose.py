@@ -1,0 +1,51 @@
+"""`ncdiag diagnose`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from ncdiag.cli.options import output_options, write_result
+from ncdiag.exits import Exit
+from ncdiag.model import Cause
+
+_GOOD = ("healthy", "slow-not-hung")
+
+
+@click.command()
+@click.argument("paths", nargs=-1, required=True, metavar="FILE|DIR|-…")
+@output_options("text", "json")
+@click.option("--all", "show_all", is_flag=True, help="Show every evidence line.")
+@click.pass_obj
+def command(obj: dict[str, Any], paths: tuple[str, ...], format_: str, output: str | None, show_all: bool) -> int:
+    """Say what went wrong from what is left: logs, stacks, sockets, pasted command output, in any mix, compressed or not.
+
+    Out comes one ranked list of causes with the lines they rest on. Exit code: 0 healthy or only slow, 1 a cause was found, 3 not enough here.
+    """
+    from ncdiag.logs.diagnose import communicators, diagnose, ranks
+
+    found = diagnose(paths)
+    causes, steps = found.verdict.causes, found.verdict.next
+    if not found.sources:
+        raise click.UsageError("; ".join(found.notes) or "nothing to read")
+    code = exit_of(causes)
+    if format_ == "json":
+        from ncdiag.report.causes import causes_as_json
+
+        write_result(causes_as_json("diagnose", causes, ranks=ranks(found.nccl), communicators=communicators(found.nccl), next_=steps, notes=found.notes, code=code), output)
+    else:
+        from ncdiag.report.causes import causes_as_text
+
+        write_result(causes_as_text(causes, next_=steps, notes=found.notes, sources=found.sources, show_all=show_all or obj["verbose"] > 0, color=None if output else obj["color"]), output)
+    return code
+
+
+def exit_of(causes: list[Cause]) -> int:
+    """0 for healthy and slow, 3 when nothing likelier than `possible` was found, else 1."""
+    first = causes[0]
+    if first.cause in _GOOD:
+        return int(Exit.OK)
+    if first.cause == "unresolved" or first.confidence == "possible":
+        return int(Exit.INCOMPLETE)
+    return int(Exit.FINDING)

@@ -1,0 +1,254 @@
+"""Signals from logs, stacks, sockets and facts -> one ranked list of causes.
+
+A signal says how much it says. The order of the list follows from that alone, never from the order in which rules were tried:
+
+1. what ends the job before what only slows it or may matter later;
+2. what names its cause (`NAMED`) before what usually means it (`STRONG`) before what fits it among others (`HINT`);
+3. what brings about the other (`FOLLOWS`) before what follows;
+4. what was seen first.
+
+`SYMPTOM` (a time-out, a closed connection) is never a cause: alone it gives `unresolved` with candidates. `CASCADE` is folded under what is.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ncdiag.model import Cause, Evidence
+
+EVIDENCE_LIMIT = 8  # lines shown for one cause
+SECONDARY_LIMIT = 12
+POSSIBLE_LIMIT = 4  # causes of confidence `possible` that are listed
+
+
+class Says(enum.IntEnum):
+    """How much a signal says about its cause."""
+
+    CASCADE = 0
+    """Follows from another error; the line itself or its software says so."""
+    SYMPTOM = 1
+    """An error that a dozen causes share."""
+    HINT = 2
+    """Fits this cause, and others."""
+    STRONG = 3
+    """Usually this cause."""
+    NAMED = 4
+    """The software names the cause."""
+
+
+CONFIDENCE = {Says.NAMED: "sure", Says.STRONG: "likely", Says.HINT: "possible", Says.SYMPTOM: "possible"}
+
+
+@dataclass
+class Signal:
+    """One thing that was seen."""
+
+    cause: str
+    """Slug; "" for a symptom or a cascade."""
+    says: Says
+    summary: str
+    evidence: list[Evidence]
+    where: dict[str, Any] = field(default_factory=dict)
+    condition: bool = False
+    """It slows the job or may matter later, but does not end it."""
+    candidates: tuple[str, ...] = ()
+    """Causes that a symptom fits, most usual first."""
+    order: float = 0.0
+    """When or at which line it was seen; only compared."""
+    remedy: str = ""
+    """A more precise one than the cause's own."""
+    count: int = 1
+
+
+@dataclass
+class Verdict:
+    causes: list[Cause]
+    next: list[str]
+
+
+_GENERIC = frozenset({"rank-died", "rank-missing", "engine-exception", "bootstrap-peer-unreachable", "ray-node-lost", "collective-desync",
+                      "slow-load-peer-timeout", "framework-version-bug", "ib-path-unreachable"})
+
+FOLLOWS: dict[str, frozenset[str]] = {
+    "host-memory-oom": frozenset({"ray-gcs-unreachable", "killed-by-scheduler"}),
+    "killed-by-scheduler": frozenset({"ray-gcs-unreachable"}),
+    "gpu-hardware-fault": frozenset({"cuda-illegal-memory-access", "p2p-broken", "driver-library-missing", "fabric-manager-not-running",
+                                     "gpu-ecc-row-remap", "nvswitch-error", "nvls-multicast-failure", "visible-devices-conflict"}),
+    "nvswitch-error": frozenset({"cuda-illegal-memory-access", "p2p-broken", "nvls-multicast-failure"}),
+    "fabric-manager-not-running": frozenset({"nvls-multicast-failure", "p2p-broken", "driver-library-missing"}),
+    "ib-link-or-hca-fault": frozenset({"ib-qp-setup-failed", "rdma-unavailable", "hca-mismatch-between-nodes"}),
+    "driver-library-missing": frozenset({"ray-driver-without-gpu", "visible-devices-conflict", "nccl-version-mismatch", "rank-layout-wrong"}),
+    "driver-too-old": frozenset({"driver-library-missing", "ray-driver-without-gpu", "visible-devices-conflict", "version-mismatch"}),
+    "memlock-limit": frozenset({"rdma-memory-registration", "ib-qp-setup-failed", "rdma-unavailable"}),
+    "shm-too-small": frozenset({"disk-full", "cumem-failure", "container-isolation"}),
+    "roce-gid-wrong": frozenset({"ib-qp-setup-failed"}),
+    "mixed-hca-fabrics": frozenset({"ib-qp-setup-failed", "hca-mismatch-between-nodes"}),
+    "hca-mismatch-between-nodes": frozenset({"rdma-unavailable"}),
+    "net-plugin-incompatible": frozenset({"net-fallback-slow", "net-plugin-forced-unavailable"}),
+    "net-plugin-forced-unavailable": frozenset({"rdma-unavailable"}),
+    "rdma-unavailable": frozenset({"net-fallback-slow", "gdr-disabled"}),
+    "net-fallback-slow": frozenset({"gdr-disabled"}),
+    "ray-version-mismatch": frozenset({"ray-gcs-unreachable", "version-mismatch"}),
+    "nccl-version-mismatch": frozenset({"version-mismatch"}),
+    "port-in-use": frozenset({"ray-gcs-unreachable"}),
+    "disk-full": frozenset({"weights-corrupt", "model-path-missing", "ray-gcs-unreachable"}),
+    "gpu-memory-occupied": frozenset({"gpu-memory-exhausted", "kv-cache-no-memory", "max-len-exceeds-kv-cache"}),
+    "gpu-memory-fragmented": frozenset({"gpu-memory-exhausted"}),
+    "ray-placement-group-leaked": frozenset({"ray-driver-without-gpu", "ray-resources-infeasible"}),
+    "node-ip-wrong-interface": frozenset({"ray-resources-infeasible", "bootstrap-blocked-firewall", "socket-ifname-wrong"}),
+    "hostname-resolves-to-loopback": frozenset({"socket-ifname-wrong", "node-ip-wrong-interface", "bootstrap-blocked-firewall"}),
+    "socket-ifname-wrong": frozenset({"bootstrap-blocked-firewall"}),
+    "clock-skew": frozenset({"ray-node-lost"}),
+    "duplicate-gpu": frozenset({"rank-layout-wrong"}),
+    "rank-layout-wrong": frozenset({"rank-missing"}),
+    "parallel-size-mismatch": frozenset({"ray-resources-infeasible", "rank-layout-wrong"}),
+    "p2p-broken": frozenset({"cuda-illegal-memory-access"}),
+}
+"""Cause -> causes that are its usual consequence. Every cause also brings about the generic ones: a dead, missing or unreachable rank."""
+
+
+def explain(signals: Iterable[Signal], remedies: dict[str, str], steps: dict[str, tuple[str, ...]]) -> Verdict:
+    """`remedies`: cause -> one line. `steps`: cause -> what to collect to be surer."""
+    groups, loose = _group(signals)
+    ranked = sorted(groups.values(), key=_rank)
+    heads, folded = _fold(ranked)
+    causes = [_cause(group, remedies) for group in heads]
+    _doubt(heads, causes)
+    symptoms = sorted((s for s in loose if s.says is Says.SYMPTOM), key=lambda s: s.order)
+    if symptoms and not any(group[0].says >= Says.STRONG and not group[0].condition for group in heads):
+        causes = _unresolved(symptoms, causes, remedies)
+    if not causes:
+        causes = [_nothing(loose)]
+    _attach(causes[0], [*folded, *sorted(loose, key=lambda s: (-s.says, s.order))])
+    return Verdict(_limit(causes), _next(causes, steps))
+
+
+def _group(signals: Iterable[Signal]) -> tuple[dict[str, list[Signal]], list[Signal]]:
+    groups: dict[str, list[Signal]] = {}
+    loose = []
+    for signal in signals:
+        if signal.cause and signal.says >= Says.HINT:
+            groups.setdefault(signal.cause, []).append(signal)
+        else:
+            loose.append(signal)
+    for group in groups.values():
+        group.sort(key=_strength)
+    return groups, loose
+
+
+def _strength(signal: Signal) -> tuple[int, float]:
+    return (-_TIER[(signal.says, signal.condition)], signal.order)
+
+
+_TIER = {
+    (Says.NAMED, False): 90,
+    (Says.STRONG, False): 80,
+    (Says.NAMED, True): 70,
+    (Says.STRONG, True): 60,
+    (Says.HINT, False): 50,
+    (Says.HINT, True): 40,
+}
+
+
+def _rank(group: list[Signal]) -> tuple[int, bool, float]:
+    first = group[0]
+    return (-_TIER[(first.says, first.condition)], first.cause in _GENERIC, min(signal.order for signal in group))
+
+
+def brings_about(cause: str, other: str) -> bool:
+    """Whether `other` usually follows from `cause`."""
+    if cause in ("healthy", "slow-not-hung", "unresolved"):
+        return False
+    return other in FOLLOWS.get(cause, ()) or (other in _GENERIC and cause not in _GENERIC)
+
+
+def _fold(ranked: Sequence[list[Signal]]) -> tuple[list[list[Signal]], list[Signal]]:
+    """The groups that stay causes, and the signals of those that follow from one of them."""
+    heads: list[list[Signal]] = []
+    folded: list[Signal] = []
+    solid = [group for group in ranked if group[0].says >= Says.STRONG]
+    for group in ranked:
+        cause = group[0].cause
+        parents = [other for other in solid if other is not group and brings_about(other[0].cause, cause)
+                   and (not other[0].condition or group[0].condition or group[0].says is Says.HINT)
+                   and not brings_about(cause, other[0].cause)]
+        if parents and (group[0].says < Says.NAMED or cause in _GENERIC or any(p[0].says is Says.NAMED for p in parents)):
+            folded.extend(group)
+        else:
+            heads.append(group)
+    return heads, folded
+
+
+def _cause(group: list[Signal], remedies: dict[str, str]) -> Cause:
+    first = group[0]
+    evidence: list[Evidence] = []
+    for signal in group:
+        evidence.extend(item for item in signal.evidence if item not in evidence)
+    where: dict[str, Any] = {}
+    for signal in group:
+        for key, value in signal.where.items():
+            where.setdefault(key, value)
+    return Cause(first.cause, CONFIDENCE[first.says], first.summary, where, evidence[:EVIDENCE_LIMIT],
+                 remedy=first.remedy or remedies.get(first.cause, ""))
+
+
+def _doubt(heads: Sequence[list[Signal]], causes: Sequence[Cause]) -> None:
+    """Two causes that both end a job cannot both be the one thing to change: neither is sure, except the earlier named one."""
+    fatal = [index for index, group in enumerate(heads) if group[0].says is Says.NAMED and not group[0].condition]
+    for index in fatal[1:]:
+        causes[index].confidence = "likely"
+
+
+def _unresolved(symptoms: Sequence[Signal], causes: list[Cause], remedies: dict[str, str]) -> list[Cause]:
+    """Symptoms without a cause: what is weaker than a likely cause comes after `unresolved`, unless it fits the symptoms."""
+    first = symptoms[0]
+    known = {cause.cause for cause in causes}
+    candidates = [name for symptom in symptoms for name in symptom.candidates]
+    fitting = [cause for cause in causes if cause.confidence != "possible" or cause.cause in candidates]
+    rest = [cause for cause in causes if cause not in fitting and cause.cause not in ("healthy", "slow-not-hung")]
+    head = Cause("unresolved", "possible", first.summary, dict(first.where), list(first.evidence[:EVIDENCE_LIMIT]),
+                 remedy="collect what is listed under next; do not change settings on this evidence alone")
+    named = []
+    for name in dict.fromkeys(candidates):
+        if name not in known:
+            symptom = next(s for s in symptoms if name in s.candidates)
+            named.append(Cause(name, "possible", "fits: " + symptom.summary, dict(symptom.where), list(symptom.evidence[:3]),
+                               remedy=remedies.get(name, "")))
+    return [*fitting, head, *(rest if rest else []), *named]
+
+
+def _nothing(loose: Sequence[Signal]) -> Cause:
+    if loose:
+        first = min(loose, key=lambda s: s.order)
+        return Cause("unresolved", "possible", "only consequences of another error are in what was given: " + first.summary, dict(first.where),
+                     list(first.evidence[:EVIDENCE_LIMIT]))
+    return Cause("unresolved", "possible", "nothing in what was given says that something is wrong, or that it works")
+
+
+def _attach(cause: Cause, signals: Sequence[Signal]) -> None:
+    seen = {(item.source, item.line) for item in cause.evidence}
+    for signal in signals:
+        for item in signal.evidence[:2]:
+            if (item.source, item.line) not in seen and len(cause.secondary) < SECONDARY_LIMIT:
+                seen.add((item.source, item.line))
+                cause.secondary.append(item)
+
+
+def _limit(causes: list[Cause]) -> list[Cause]:
+    kept, possible = [], 0
+    for cause in causes:
+        possible += cause.confidence == "possible"
+        if cause.confidence != "possible" or possible <= POSSIBLE_LIMIT:
+            kept.append(cause)
+    return kept
+
+
+def _next(causes: Sequence[Cause], steps: dict[str, tuple[str, ...]]) -> list[str]:
+    """What would make the first causes surer; nothing where the first one is sure or nothing is wrong."""
+    if not causes or causes[0].confidence == "sure" or causes[0].cause in ("healthy", "slow-not-hung"):
+        return []
+    wanted = [step for cause in causes[:3] for step in steps.get(cause.cause, ())]
+    return list(dict.fromkeys(wanted))[:6]

@@ -1,0 +1,104 @@
+"""What a log rule is, and what stands behind a line: source, number, speaker."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ncdiag.explain import Says, Signal
+from ncdiag.model import Evidence
+
+TEXT_LIMIT = 400  # characters of a line kept as evidence
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of one source."""
+
+    source: str
+    number: int
+    """From 1."""
+    text: str
+    order: float
+    """Position over all sources, for "earlier"."""
+
+    def evidence(self) -> Evidence:
+        text = self.text.strip()
+        return Evidence(self.source, text if len(text) <= TEXT_LIMIT else text[:TEXT_LIMIT] + "…", self.number)
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One wording of one thing. A line matches when one of `literals` stands in it and `regex`, where there is one, finds something."""
+
+    cause: str
+    """Slug; "" for symptoms and cascades."""
+    says: Says
+    literals: tuple[str, ...]
+    summary: str
+    """One sentence; `{name}` is a group of `regex`."""
+    regex: re.Pattern[str] | None = None
+    unless: re.Pattern[str] | None = None
+    """The line does not match where this finds something."""
+    condition: bool = False
+    """Does not end a job."""
+    candidates: tuple[str, ...] = ()
+    lines: int = 1
+    """How many lines from the one with the literal on `regex` may look at, joined by a blank."""
+    remedy: str = ""
+
+    def find(self, text: str) -> dict[str, str] | None:
+        """The groups of `regex`, {} without one; None when the text does not match."""
+        if self.unless is not None and self.unless.search(text):
+            return None
+        if self.regex is None:
+            return {}
+        match = self.regex.search(text)
+        return None if match is None else {key: value.strip() for key, value in match.groupdict().items() if value}
+
+
+def rule(cause: str, says: Says, literals: str | Sequence[str], summary: str, regex: str = "", *, unless: str = "", condition: bool = False,
+         candidates: Sequence[str] = (), lines: int = 1, remedy: str = "") -> Rule:
+    """A `Rule`, with its expressions compiled."""
+    return Rule(cause, says, (literals,) if isinstance(literals, str) else tuple(literals), summary, re.compile(regex) if regex else None,
+                re.compile(unless) if unless else None, condition, tuple(candidates), lines, remedy)
+
+
+_WHERE = ("node", "rank", "device", "peer", "port", "pid", "path", "interface")
+_SPEAKER = (
+    re.compile(r"\((?P<name>[A-Za-z_][\w.:-]*?)(?:_TP(?P<tp>\d+)\w*|_DP(?P<dp>\d+)\w*)?(?: rank=(?P<rank>\d+))? pid=(?P<pid>\d+)(?:, ip=(?P<node>[\w.:-]+))?\)"),
+    re.compile(r"\[(?:rank|default|trainer)(?P<rank>\d+)\]:"),
+    re.compile(r"\[\d+,(?P<rank>\d+)\]<(?:stdout|stderr)>"),
+    re.compile(r"(?:^|[\s)])(?P<node>[A-Za-z][\w-]*):(?P<pid>\d+):\d+ (?:\[-?\d+\] )?(?:\S+:\d+ )?(?:\(\w+\) )?NCCL"),
+    re.compile(r"\[[\d-]+ [\d:]+(?: DP\d+)? TP(?P<rank>\d+)(?: EP\d+)?\]"),
+)
+
+
+def speaker(text: str) -> dict[str, Any]:
+    """`node`, `rank` and `pid` of whoever printed the line, as far as its prefix says so."""
+    found: dict[str, Any] = {}
+    for pattern in _SPEAKER:
+        match = pattern.search(text[:400])
+        if match:
+            groups = {key: value for key, value in match.groupdict().items() if value}
+            if "tp" in groups:
+                groups.setdefault("rank", groups["tp"])
+            for key in ("node", "rank", "pid"):
+                if key in groups:
+                    found.setdefault(key, int(groups[key]) if key != "node" else groups[key])
+    return found
+
+
+class _Blank(dict[str, str]):
+    def __missing__(self, key: str) -> str:
+        return "?"
+
+
+def signal(found: Rule, line: Line, groups: dict[str, str]) -> Signal:
+    """What a rule's match on a line says."""
+    named: dict[str, Any] = {key: int(value) if key in ("rank", "pid") and value.isdigit() else value for key, value in groups.items() if key in _WHERE}
+    where = {**speaker(line.text), **named}
+    return Signal(found.cause, found.says, found.summary.format_map(_Blank(groups)), [line.evidence()], where, found.condition, found.candidates,
+                  line.order, found.remedy.format_map(_Blank(groups)))

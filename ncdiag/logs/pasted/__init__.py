@@ -1,0 +1,1 @@
+"""Readers of pasted command output: one a file, each with the commands it knows."""

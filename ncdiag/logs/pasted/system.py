@@ -1,0 +1,105 @@
+"""`df`, `ip addr`, `ps`: full file systems, interfaces that are down or of another MTU, stopped processes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from ncdiag.explain import Says, Signal
+from ncdiag.logs.model import Line
+
+_DF = re.compile(r"^\S+\s+(?P<size>[\d.]+[KMGTP]?i?)\s+(?P<used>[\d.]+[KMGTP]?i?)\s+(?P<free>[\d.]+[KMGTP]?i?)\s+(?P<percent>\d+)%\s+(?P<mount>/\S*)\s*$")
+_LINK = re.compile(r"^\d+: (?P<name>[\w.@-]+?)(?:@\S+)?: <(?P<flags>[A-Z_,-]+)> mtu (?P<mtu>\d+).*?(?:state (?P<state>\w+))?")
+_UNITS = {"K": 1, "M": 1 << 10, "G": 1 << 20, "T": 1 << 30, "P": 1 << 40}
+_VIRTUAL = re.compile(r"^(?:lo|docker|br-|veth|virbr|cni|flannel|cali|kube|dummy|tunl|sit|ip6tnl|bonding_masters|tailscale|wg)")
+
+
+def _kib(text: str) -> float:
+    text = text.rstrip("i")
+    return float(text[:-1]) * _UNITS[text[-1]] if text[-1] in _UNITS else float(text)
+
+
+class FileSystems:
+    """`df`, with and without -h."""
+
+    triggers = ("Filesystem", "/dev/shm", "% /")
+
+    def __init__(self) -> None:
+        self._full: list[tuple[str, str, Line]] = []
+        self._small: list[tuple[str, Line]] = []
+
+    def take(self, line: Line) -> bool:
+        match = _DF.match(line.text.strip())
+        if match and match["mount"].rstrip("/") == "/dev/shm":
+            if int(match["percent"]) >= 95 or _kib(match["size"]) <= 64 * 1024:
+                self._small.append((match["size"], line))
+        elif match and int(match["percent"]) >= 99 and not re.match(r"/(?:snap|proc|sys|run/|boot|mnt/cdrom)", match["mount"]) and len(self._full) < 50:
+            self._full.append((match["mount"], match["percent"], line))
+        return bool(match) or line.text.startswith("Filesystem")
+
+    def end(self, source: str) -> None:
+        pass
+
+    def signals(self) -> Iterator[Signal]:
+        if self._small:
+            size, line = self._small[0]
+            yield Signal("shm-too-small", Says.STRONG, f"/dev/shm is small or full (size {size})", [line.evidence()], condition=True, order=line.order)
+        if self._full:
+            mount, percent, line = self._full[0]
+            yield Signal("disk-full", Says.STRONG, f"{mount} is {percent}% full", [item[2].evidence() for item in self._full[:3]], {"path": mount}, condition=True, order=line.order)
+
+
+class Links:
+    """`ip addr` and `ip link`."""
+
+    triggers = ("BROADCAST,", "> mtu ")
+
+    def __init__(self) -> None:
+        self._mtus: dict[str, dict[int, Line]] = {}
+        self._down: list[tuple[str, Line]] = []
+
+    def take(self, line: Line) -> bool:
+        match = _LINK.match(line.text)
+        if match and not _VIRTUAL.match(match["name"]):
+            self._mtus.setdefault(match["name"], {}).setdefault(int(match["mtu"]), line)
+            if "NO-CARRIER" in match["flags"] and len(self._down) < 100:
+                self._down.append((match["name"], line))
+        return bool(match) or line.text.startswith("    ")
+
+    def end(self, source: str) -> None:
+        pass
+
+    def signals(self) -> Iterator[Signal]:
+        for name, mtus in self._mtus.items():
+            if len(mtus) > 1:
+                yield Signal("mtu-mismatch", Says.STRONG, f"{name} has different MTUs: " + ", ".join(str(mtu) for mtu in sorted(mtus)), [line.evidence() for line in mtus.values()], {"interface": name}, condition=True,
+                             order=min(line.order for line in mtus.values()))
+        if self._down:
+            name, line = self._down[0]
+            yield Signal("ib-link-or-hca-fault", Says.HINT, f"interface {name} has no carrier", [line.evidence()], {"interface": name}, condition=True, order=line.order)
+
+
+_STAT = re.compile(r"^\s*(?:(?P<user>\S+)\s+)?(?P<pid>\d+)\s+.*?\s(?P<state>T[lsN+<]*|t[lsN+<]*|D[lsN+<]*)\s+.*?(?P<command>(?:\S*python\S*|VLLM\S*|ray::\S*|\S*vllm\S*|pt_main\S*).*)$")
+
+
+class Processes:
+    """`ps aux`: stopped processes of the engine."""
+
+    triggers = ("%CPU %MEM", "  PID ", " PID TTY", "STAT")
+
+    def __init__(self) -> None:
+        self._stopped: list[tuple[str, Line]] = []
+
+    def take(self, line: Line) -> bool:
+        match = _STAT.match(line.text)
+        if match and match["state"][0] in "Tt" and len(self._stopped) < 100:
+            self._stopped.append((match["pid"], line))
+        return bool(line.text.strip())
+
+    def end(self, source: str) -> None:
+        pass
+
+    def signals(self) -> Iterator[Signal]:
+        if self._stopped:
+            pid, line = self._stopped[0]
+            yield Signal("rank-stopped", Says.STRONG, f"process {pid} is stopped (state T)", [item.evidence() for _, item in self._stopped[:4]], {"pid": int(pid)}, order=line.order)

@@ -1,0 +1,31 @@
+"""All readers of blocks, made anew for each diagnosis."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ncdiag.logs.bench import Bench
+from ncdiag.logs.pasted.gids import Gids
+from ncdiag.logs.pasted.smi import Smi
+from ncdiag.logs.pasted.system import FileSystems, Links, Processes
+from ncdiag.logs.scan import Reader
+from ncdiag.logs.sockets import Sockets
+from ncdiag.logs.stacks import Stacks
+from ncdiag.logs.torch import OutOfMemory, Watchdog
+from ncdiag.logs.tracebacks import Exceptions
+from ncdiag.logs.vllm import Starts
+
+
+@dataclass
+class Readers:
+    """The readers by name, for who needs more than their signals."""
+
+    starts: Starts = field(default_factory=Starts)
+    bench: Bench = field(default_factory=Bench)
+    stacks: Stacks = field(default_factory=Stacks)
+    sockets: Sockets = field(default_factory=Sockets)
+    watchdog: Watchdog = field(default_factory=Watchdog)
+    others: tuple[Reader, ...] = field(default_factory=lambda: (OutOfMemory(), Exceptions(), Gids(), Smi(), FileSystems(), Links(), Processes()))
+
+    def all(self) -> list[Reader]:
+        return [self.starts, self.bench, self.stacks, self.sockets, self.watchdog, *self.others]

@@ -1,0 +1,55 @@
+"""Processes that die, stop, hang or are ended; launchers; collectives; and the words that only follow from an error elsewhere."""
+
+from __future__ import annotations
+
+from ncdiag.explain import Says
+from ncdiag.logs.model import rule
+
+RULES = (
+    # --- death
+    rule("rank-died", Says.STRONG, ("segfault at", "general protection fault", "trap invalid opcode", "Fatal Python error: Segmentation fault", "Fatal Python error: Illegal instruction", "Caught signal 11", "Segmentation fault", "core dumped", "SIGSEGV", "signal 11"),
+         "a process crashed ({where})", r"(?:\s(?P<where>[\w:./-]+)\[(?P<pid>\d+)\]: segfault at.*)|[Ss]egmentation fault|segfault|SIGSEGV|signal 11|core dumped|protection fault|invalid opcode|Illegal instruction", unless=r"(?i)bus error",
+         remedy="find the core dump and the first lines before the crash of this process; the others' closed connections follow from it"),
+    rule("rank-died", Says.STRONG, ("exitcode", "exited on signal", "exit code", "Exited with exit code", "died unexpectedly", "terminated by signal", "was killed by signal", "Signal 6 (SIGABRT)", "non-zero exit code"), "a process ended with {code}",
+         r"(?i)(?:exit ?code\s*:?\s*(?P<code>-(?:6|7|8|11|4|5)|1(?:34|35|36|39))\b|exited on signal (?P<code2>(?!9\b|15\b)\d+)|signal (?P<code3>6|8|11|4) \()", candidates=("engine-exception",)),
+    rule("", Says.SYMPTOM, ("died unexpectedly", "worker died or was killed", "The actor is dead because", "ActorDiedError", "RayActorError", "WorkerCrashedError", "actor died unexpectedly", "Worker unexpectedly exits", "A worker died"), "a worker process died; its reason is not in this line",
+         candidates=("rank-died", "host-memory-oom", "engine-exception")),
+    rule("rank-died", Says.HINT, ("Watchdog", "heartbeat", "Connection reset by peer", "closed by peer", "closed by remote peer", "remote process exited", "emote peer"), "a peer's connection was closed: that process ended first",
+         r"(?:Connection closed by (?:remote )?peer|Read error) \[?(?P<peer>[\w.:]+?)\]?(?::\d+|<\d+>)|Connection closed by remote peer (?P<peer2>\S+?)<", unless=r"(?i)watchdog caught|ray_|client_loop"),
+    rule("", Says.SYMPTOM, ("remote process exited or there was a network error", "Connection reset by peer", "Connection closed by peer", "Connection closed by remote peer", "Broken pipe", "Connection closed by localRank", "ncclRemoteError", "Socket recv failed while polling"), "a peer closed its connection: it died first",
+         unless=r"client_loop|NCCL INFO \[Service thread\]|BrokenPipeError.*(?:stdout|head)", candidates=("rank-died", "engine-exception", "bootstrap-peer-unreachable")),
+    rule("rank-stopped", Says.STRONG, ("Stopped (", "(stopped)", "st=stopped", "SIGSTOP", "T (stopped)", "t (tracing stop)", "freezer", "FROZEN"), "a process is stopped", r"State:\s*[Tt] \((?:stopped|tracing stop)\)|st=stopped|st=tracing-stop|\(SIGSTOP\)|^\[\d+\]\+\s+Stopped|freezer\.state\W+FROZEN|cgroup\.freeze\W+1",
+         remedy="find out who stopped it (debugger, job control, freezer); `kill -CONT PID` lets it go on"),
+    rule("killed-by-scheduler", Says.NAMED, ("DUE TO TIME LIMIT", "DUE TO PREEMPTION", "DUE TO NODE FAILURE", "CANCELLED AT", "Force Terminated job", "TERM_RUNLIMIT", "exceeded limit of walltime", "walltime exceeded", "job killed: walltime", "slurmstepd: error: *** ", "Evicted", "DeadlineExceeded", "preempted", "PreemptionByScheduler", "spot instance interruption", "Preempting", "TerminationByKubelet", "Job step aborted"),
+         "the scheduler ended the job", r"DUE TO|CANCELLED AT|Force Terminated|RUNLIMIT|walltime|\*\*\* (?:STEP|JOB)|Evicted|(?:job|pod|Job|reason\S*).*DeadlineExceeded|DeadlineExceeded.*(?:Job|active longer)|[Pp]reempt|interruption|TerminationByKubelet", unless=r"(?i)Sequence group|is preempted by|PreemptionMode|request|scheduler\.py|vllm|recompute|grpc|StatusCode|num_preempt|preemption_mode|Waiting up to|TASK.* EXITED",
+         remedy="a longer time limit, another partition or priority; look at the scheduler's accounting for the reason"),
+    rule("launcher-transport", Says.STRONG, ("UCX  ERROR", "UCX ERROR", " UCX  FATAL"), "UCX fails: {reason}", r"UCX\s+(?:ERROR|FATAL)\s+(?P<reason>[^\n]*)", unless=r"(?i)locked memory|memlock|reg_mr",
+         remedy="keep the launcher's UCX on plain interfaces: UCX_NET_DEVICES=eth0 UCX_TLS=tcp,self,sm (NCCL does not use it)"),
+    rule("launcher-transport", Says.NAMED, ("ORTE was unable to", "PRRTE was unable", "PRTE ERROR", "ORTE has lost communication", "An ORTE daemon has unexpectedly failed", "PRTE has lost communication", "mpirun was unable to", "There are not enough slots available", "Host key verification failed", "PML ", "MPI_INIT has failed", "MPI_Init", "PMIX ERROR", "OPAL ERROR", "PMI2_Init failed", "unable to launch the specified application", "mpiexec was unable", "ORTE_ERROR_LOG", "unrecoverable error while", "MPIDI_OFI", "MPIR_Init", "Unable to create step for job", "mpi/pmix", "HYDU_create_process", "Could not find psm", "PSM2", "PSM3", "psm3_", "hfi_userinit", "btl_tcp", "btl_openib", "OpenFabrics device", "plm_rsh", "Permission denied (publickey"),
+         "the launcher fails before NCCL matters: {reason}",
+         r"(?P<reason>(?:ORTE|PRR?TE) (?:was unable|ERROR|has lost)[^\n]*|An ORTE daemon has unexpectedly[^\n]*|mpi(?:run|exec) was unable[^\n]*|not enough slots[^\n]*|Host key verification failed|PML \w+ cannot be selected|MPI_I(?:NIT|nit)\S* (?:has )?failed[^\n]*|Fatal error in \w*MPI\w*_Init[^\n]*|PMIX ERROR[^\n]*|OPAL ERROR[^\n]*|PMI2_Init failed|Unable to create step[^\n]*|unable to launch the specified[^\n]*|ORTE_ERROR_LOG[^\n]*|MPIDI_OFI\w*[^\n]*fail[^\n]*|HYDU_create_process[^\n]*|(?:PSM[23]|psm3_\w+)[^\n]*(?:fail|error|can't|cannot|unable|no )[^\n]*|hfi_userinit[^\n]*|btl_\w+[^\n]*(?:fail|invalid|error|unable)[^\n]*|mpi/pmix[^\n]*(?:fail|error|not)[^\n]*|initializing an OpenFabrics device|Permission denied \(publickey[^\n]*)"),
+    # --- collectives
+    rule("collective-desync", Says.NAMED, ("Detected mismatch between collectives on ranks", "COLLECTIVE_TYPE_MISMATCH", "SIZE_OR_SYNTAX_MISMATCH", "COLLECTIVE_DTYPE_MISMATCH", "collective mismatch error", "Collectives differ in the following aspects"), "ranks issued different collectives",
+         remedy="every rank must issue the same collectives in the same order and sizes; find the branch where they part (TORCH_DISTRIBUTED_DEBUG=DETAIL, flight recorder)"),
+    rule("collective-desync", Says.STRONG, ("mismatched ranks that caused the desync", "lagging ranks that caused this timeout", "Not all ranks joining collective", "message truncated : receiving", "posted incorrect receive info", "distributed collective mismatch in your code", "doesn't match expected size", "op.preamble.length <= op.nbytes"), "ranks issued different collectives or sizes",
+         r"(?i)desync|lagging|Not all ranks|message truncated : receiving|incorrect receive info|collective mismatch|match expected size|preamble"),
+    rule("", Says.SYMPTOM, ("Watchdog caught collective operation timeout", "collective operation timeout: WorkNCCL"), "a collective did not end within its time limit on rank {rank} ({op} number {seq})", r"\[Rank (?P<rank>\d+)\].*SeqNum=(?P<seq>\d+), OpType=(?P<op>\w+)",
+         candidates=("rank-stuck-outside-collective", "collective-desync", "bootstrap-blocked-firewall")),
+    rule("", Says.SYMPTOM, ("Timed out waiting", "Application timeout caused pair closure"), "a gloo operation was not matched by a peer in time", r"Timed out waiting \d+ms for (?:recv|send)|pair closure", candidates=("rank-stuck-outside-collective", "rank-stopped", "slow-load-peer-timeout")),
+    rule("", Says.SYMPTOM, ("Connect timeout [none]",), "gloo's ranks did not connect to each other in time", candidates=("bootstrap-blocked-firewall", "socket-ifname-wrong", "rank-missing")),
+    rule("", Says.SYMPTOM, ("Watchdog timeout (self.watchdog_timeout",), "SGLang's watchdog saw no progress", candidates=("rank-stuck-outside-collective", "collective-desync", "gpu-hardware-fault")),
+    rule("", Says.SYMPTOM, ("watchdog got stuck for", "Heartbeat monitor timed out"), "torch's watchdog thread is blocked in a CUDA or NCCL call", candidates=("gpu-hardware-fault", "rank-stuck-outside-collective")),
+    rule("", Says.SYMPTOM, ("RPC call to execute_model timed out", "RPC call to sample_tokens timed out", "execute_model timed out"), "a step of the model did not end in time", candidates=("rank-stuck-outside-collective", "gpu-hardware-fault", "slow-not-hung")),
+    rule("", Says.SYMPTOM, ("Barrier timed out after",), "a barrier among the engines timed out", candidates=("rank-missing", "rank-stuck-outside-collective")),
+    rule("", Says.SYMPTOM, ("front-end process within 5 minutes", "response from front-end process"), "the engine core never heard from the front end", candidates=("node-ip-wrong-interface", "bootstrap-blocked-firewall", "rank-layout-wrong")),
+    rule("rank-stuck-outside-collective", Says.HINT, ("blocked for more than",), "the kernel says that task {where} hangs", r"task (?P<where>\S+?):(?P<pid>\d+) blocked for more than", candidates=("storage-slow",)),
+    # --- what follows
+    rule("", Says.CASCADE, ("EngineCore failed to start", "Engine core initialization failed", "EngineCore encountered a fatal error", "EngineCore encountered an issue", "EngineDeadError", "WorkerProc failed to start", "WorkerProc initialization failed", "WorkerProc hit an exception", "Engine process failed to start", "Failed core proc(s)",
+                         "Received sigquit from a child", "AsyncEngineDeadError", "Background loop has errored", "Parent process exited, terminating worker", "engine core exited unexpectedly", "Frontend process failed during engine core", "MQEngineDeadError"), "the engine reports that a part of it failed"),
+    rule("", Says.CASCADE, ("ProcessGroupNCCL preparing to dump debug info", "we are taking the entire process down", "Process group watchdog thread terminated", "terminate called after throwing", "Received a dump signal", "Observed flight recorder dump signal", "Fatal Python error: Aborted", "To avoid data inconsistency"), "torch ends the process after an error"),
+    rule("", Says.CASCADE, ("exception_dump", "should dump"), "rank 0's store was gone already", r"TCPStore"),
+    rule("", Says.CASCADE, ("Failed to recv, got 0 bytes", "Failed to send, sent 0 bytes", "sendBytes failed on", "recvValue failed on"), "rank 0's store was closed", r"\[c10d\]|DistNetworkError|SocketImpl"),
+    rule("", Says.CASCADE, ("ChildFailedError", "exitcode  : -15", "exit code: -15", "SIGTERM", "failed (exitcode:"), "the launcher ended the other ranks"),
+    rule("", Says.CASCADE, ("ncclInternalError", "ncclSystemError", "ncclUnhandledCudaError", "unhandled system error", "unhandled cuda error", "internal error - please report", "NCCL error in:", "RuntimeError: NCCL error"), "a call of NCCL failed; its reason stands elsewhere"),
+    rule("", Says.CASCADE, ("Test NCCL failure", "Test failure common.cu"), "nccl-tests reports an error of NCCL"),
+)

@@ -1,0 +1,196 @@
+"""One pass over the lines of all sources: rules by literal, readers of blocks, and the NCCL parser, at the speed of the NCCL parser.
+
+Most lines of a log say again what another one said, with other numbers. So a line is first reduced to its shape (no digits, no hex letters);
+a shape that once held no literal of any rule is never looked at again.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from ncdiag.explain import Signal
+from ncdiag.logs.model import Line, Rule, signal
+
+LINE_LIMIT = 64 * 1024  # bytes of a line that are read
+SHAPES_LIMIT = 200_000  # remembered shapes of lines without a literal
+ALIKE_LIMIT = 4  # matches of one rule in one source that are kept; the rest is counted
+MATCHES_LIMIT = 400  # of one rule over all sources
+
+_NUMBERS = b"0123456789abcdefx"
+_ANSI = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\^_])")
+_NCCL_INFO = b"NCCL INFO "
+
+
+class Reader(Protocol):
+    """Reads a block of lines: a pasted table, a stack, a traceback. One object serves all sources."""
+
+    @property
+    def triggers(self) -> tuple[str, ...]:
+        """Literals that begin a block."""
+        ...
+
+    def take(self, line: Line) -> bool:
+        """Takes a line; False when the block is over (and this line is not part of it)."""
+        ...
+
+    def end(self, source: str) -> None:
+        """The source has no more lines."""
+        ...
+
+    def signals(self) -> Iterable[Signal]:
+        """What all blocks together say."""
+        ...
+
+
+@dataclass
+class _Pending:
+    """A rule whose message goes on over several lines."""
+
+    rule: Rule
+    first: Line
+    text: str
+    left: int
+
+
+def literals_of(rules: Sequence[Rule], readers: Sequence[Reader]) -> list[str]:
+    return sorted({text for rule in rules for text in rule.literals} | {text for reader in readers for text in reader.triggers})
+
+
+def any_of(words: Sequence[str]) -> re.Pattern[bytes]:
+    """One expression that finds any of the words, as a tree of their common beginnings."""
+    tree: dict[str, Any] = {}
+    for word in words:
+        node = tree
+        for letter in word:
+            if "" in node:
+                break  # a shorter word is found already
+            node = node.setdefault(letter, {})
+        else:
+            node.clear()
+            node[""] = {}
+    return re.compile(_branches(tree).encode())
+
+
+def _branches(node: dict[str, Any]) -> str:
+    if "" in node:
+        return ""
+    parts = [re.escape(letter) + _branches(rest) for letter, rest in node.items()]
+    return parts[0] if len(parts) == 1 else "(?:" + "|".join(parts) + ")"
+
+
+class Scanner:
+    """Feeds lines to rules and readers."""
+
+    def __init__(self, rules: Sequence[Rule], readers: Sequence[Reader]) -> None:
+        self._hint = any_of(literals_of(rules, readers))
+        self._by_literal: list[tuple[str, Rule]] = [(text, rule) for rule in rules for text in rule.literals]
+        self._readers = readers
+        self._boring: set[bytes] = set()
+        self._active: list[Reader] = []
+        self._pending: list[_Pending] = []
+        self._alike: dict[tuple[int, str], int] = {}
+        self._total: dict[int, int] = {}
+        self._order = 0
+        self.found: list[Signal] = []
+
+    @property
+    def position(self) -> int:
+        """Lines fed so far, over all sources."""
+        return self._order
+
+    def feed(self, source: str, lines: Sequence[bytes], first: int) -> None:
+        """Complete lines without newline; the first has number `first`. Every line counts for `order`."""
+        boring, hint = self._boring, self._hint.search
+        start = self._order - first
+        number = first - 1
+        for raw in lines:
+            number += 1
+            if not (self._active or self._pending):
+                place = raw.find(_NCCL_INFO)
+                shape = (raw if place < 0 else raw[place:]).translate(None, _NUMBERS)
+                if shape in boring:
+                    continue
+                if hint(raw) is None:
+                    if len(boring) < SHAPES_LIMIT and len(shape) < 400:
+                        boring.add(shape)
+                    continue
+            text = _ANSI.sub("", raw[:LINE_LIMIT].decode("utf-8", "replace"))
+            self._line(Line(source, number, text, start + number))
+        self._order += len(lines)
+
+    def end(self, source: str) -> None:
+        for pending in self._pending:
+            self._complete(pending)
+        self._pending = []
+        for reader in self._readers:
+            reader.end(source)
+        self._active = []
+
+    def signals(self) -> Iterator[Signal]:
+        yield from self.found
+        for reader in self._readers:
+            yield from reader.signals()
+
+    def _line(self, line: Line) -> None:
+        self._active = [reader for reader in self._active if reader.take(line)]
+        for pending in self._pending:
+            pending.text += " " + line.text.strip()
+            pending.left -= 1
+            if pending.left <= 0 or pending.rule.find(pending.text) is not None:
+                self._complete(pending)
+                pending.left = 0
+        self._pending = [pending for pending in self._pending if pending.left > 0]
+        text = line.text
+        tried: set[int] = set()
+        for literal, rule in self._by_literal:
+            if literal in text and id(rule) not in tried:
+                tried.add(id(rule))
+                self._try(rule, line)
+        for reader in self._readers:
+            if reader not in self._active and any(word in text for word in reader.triggers) and reader.take(line):
+                self._active.append(reader)
+
+    def _try(self, rule: Rule, line: Line) -> None:
+        groups = rule.find(line.text)
+        if groups is not None:
+            self._match(rule, line, groups)
+        elif rule.lines > 1 and (rule.unless is None or not rule.unless.search(line.text)):
+            self._pending.append(_Pending(rule, line, line.text.strip(), rule.lines - 1))
+
+    def _complete(self, pending: _Pending) -> None:
+        groups = pending.rule.find(pending.text)
+        if groups is not None:
+            self._match(pending.rule, pending.first, groups)
+
+    def _match(self, rule: Rule, line: Line, groups: dict[str, str]) -> None:
+        key = (id(rule), line.source)
+        seen = self._alike.get(key, 0)
+        self._alike[key] = seen + 1
+        total = self._total.get(id(rule), 0)
+        if seen >= ALIKE_LIMIT or total >= MATCHES_LIMIT:
+            return
+        self._total[id(rule)] = total + 1
+        self.found.append(signal(rule, line, groups))
+
+
+def lines_of(chunks: Iterable[bytes]) -> Iterator[tuple[int, list[bytes]]]:
+    """Chunks of a stream -> (number of the first line, complete lines). A line beyond LINE_LIMIT is cut, its rest dropped."""
+    rest, number = b"", 1
+    for chunk in chunks:
+        if b"\r" in chunk:
+            chunk = chunk.replace(b"\r\n", b"\n")
+        block = rest + chunk
+        end = block.rfind(b"\n")
+        if end < 0:
+            rest = block[:LINE_LIMIT]
+            continue
+        lines = block[:end].split(b"\n")
+        rest = block[end + 1:][:LINE_LIMIT]
+        yield number, lines
+        number += len(lines)
+    if rest:
+        yield number, [rest]
+

@@ -1,0 +1,173 @@
+"""What the structure of an NCCL log says, beyond single lines: networks, stages, missing and different ranks, GPUDirect, whether it came up.
+
+Ranks of which a log has no line are not missing ranks: nobody may have kept their log. So they give a hint at most.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Optional
+
+from ncdiag.explain import Says, Signal
+from ncdiag.model import Evidence
+from ncdiag.nccl.log_facts import Communicator, Line, NcclFacts, Process
+from ncdiag.nodeset import ranks
+
+_DECOY = re.compile(r"^(?:docker\d*|br-[0-9a-f]+|virbr\d+|veth|cni|flannel|cali|lxcbr|lxdbr|podman|kube-|tailscale|wg\d|tun\d)")
+_EARLY = frozenset({"none", "load", "interface", "network", "bootstrap"})
+
+
+def signals(facts: NcclFacts, order: dict[str, float]) -> Iterator[Signal]:
+    """`order`: source -> position of its first line over all sources."""
+    look = _Look(facts, order)
+    yield from look.versions()
+    yield from look.interfaces()
+    yield from look.networks()
+    yield from look.gdr()
+    yield from look.lonely()
+    yield from look.stuck()
+    yield from look.peer_access()
+
+
+class _Look:
+    def __init__(self, facts: NcclFacts, order: dict[str, float]) -> None:
+        self.facts = facts
+        self._order = order
+
+    def at(self, line: Optional[Line]) -> tuple[list[Evidence], float]:
+        if line is None:
+            return [], 0.0
+        return [Evidence(line.source, line.text.strip(), line.line)], self._order.get(line.source, 0.0) + line.line
+
+    def _of(self, process: Process, *keys: str) -> Optional[Line]:
+        for key in keys:
+            if key in process.evidence:
+                return process.evidence[key]
+        return process.last
+
+    def versions(self) -> Iterator[Signal]:
+        """Ranks of one communicator with different NCCL versions of their own banner."""
+        for comm in self.facts.communicators:
+            found: dict[str, Process] = {}
+            for rank in comm.ranks:
+                process = self.facts.processes[rank.process]
+                if process.version and process.version_own:
+                    found.setdefault(process.version, process)
+            if len(found) > 1:
+                lines = [self.at(self._of(process, "version")) for process in found.values()]
+                yield Signal("nccl-version-mismatch", Says.STRONG, "ranks of one communicator run NCCL " + " and ".join(sorted(found)), [item for evidence, _ in lines for item in evidence], order=min(o for _, o in lines))
+                return
+
+    def interfaces(self) -> Iterator[Signal]:
+        """An interface that only exists inside a host, on a job of several hosts."""
+        hosts = {process.host for process in self.facts.processes if process.host}
+        for process in self.facts.processes:
+            name = process.bootstrap_interface or ""
+            if _DECOY.match(name) and (len(hosts) > 1 or self._several_nodes()):
+                evidence, order = self.at(self._of(process, "bootstrap"))
+                others = {p.bootstrap_interface for p in self.facts.processes if p.bootstrap_interface and p.bootstrap_interface != name}
+                says = Says.STRONG if others or self._unfinished() else Says.HINT
+                yield Signal("socket-ifname-wrong", says, f"NCCL on {process.host} uses {name} ({process.bootstrap_address}), which other hosts do not reach", evidence, {"node": process.host, "interface": name}, order=order)
+                return
+        loopback = [process for process in self.facts.processes if (process.bootstrap_address or "").startswith("127.")]
+        if loopback and (len(hosts) > 1 or self._several_nodes()):
+            evidence, order = self.at(self._of(loopback[0], "bootstrap"))
+            yield Signal("socket-ifname-wrong", Says.STRONG, f"NCCL on {loopback[0].host} uses loopback for its bootstrap", evidence, {"node": loopback[0].host, "interface": loopback[0].bootstrap_interface}, order=order)
+
+    def _several_nodes(self) -> bool:
+        return any((rank.n_nodes or 0) > 1 for comm in self.facts.communicators for rank in comm.ranks)
+
+    def _unfinished(self) -> bool:
+        return any(rank.stage in _EARLY for comm in self.facts.communicators for rank in comm.ranks)
+
+    def networks(self) -> Iterator[Signal]:
+        """TCP sockets between nodes, and why."""
+        by = {name: [p for p in self.facts.processes if p.network == name] for name in {p.network for p in self.facts.processes if p.network}}
+        sockets, rdma = by.get("Socket", []), [p for name, items in by.items() if name != "Socket" for p in items]
+        if sockets and rdma:
+            evidence, order = self.at(self._of(sockets[0], "network"))
+            more, _ = self.at(self._of(rdma[0], "network"))
+            yield Signal("hca-mismatch-between-nodes", Says.STRONG, f"{sockets[0].host} uses sockets, {rdma[0].host} uses {rdma[0].network}", [*evidence, *more], {"node": sockets[0].host}, order=order)
+        between = any(transport.startswith("NET/Socket") for comm in self.facts.communicators for transport in comm.between_nodes) or (sockets and self._several_nodes())
+        if sockets and not rdma and between:
+            process = sockets[0]
+            why, key = self._why(process)
+            evidence, order = self.at(self._of(process, key, "network"))
+            more, _ = self.at(self._of(process, "network"))
+            yield Signal("net-fallback-slow", Says.STRONG, "traffic between the nodes goes over TCP sockets" + (": " + why if why else ""), [*more, *[e for e in evidence if e not in more]], {"node": process.host}, condition=True, order=order)
+
+    def _why(self, process: Process) -> tuple[str, str]:
+        if process.settings.get("NCCL_IB_DISABLE", "0").strip(". ") not in ("", "0"):
+            return "NCCL_IB_DISABLE is set", "NCCL_IB_DISABLE"
+        if process.settings.get("NCCL_NET", "").lower().startswith("socket"):
+            return "NCCL_NET=Socket is set", "NCCL_NET"
+        if any(event.kind == "library-missing" and "ibverbs" in str(event.fields.get("library", "")) for event in self.facts.events):
+            return "libibverbs cannot be opened", "network"
+        if process.ib_no_device and "NCCL_IB_HCA" in process.settings:
+            return f"no device is left by NCCL_IB_HCA={process.settings['NCCL_IB_HCA']}", "NCCL_IB_HCA"
+        return ("no usable RDMA device was found", "ib_no_device") if process.ib_no_device else ("", "network")
+
+    def gdr(self) -> Iterator[Signal]:
+        """RDMA between nodes without GPUDirect."""
+        for comm in self.facts.communicators:
+            rdma = {name: count for name, count in comm.between_nodes.items() if name.startswith("NET/") and not name.startswith("NET/Socket")}
+            if rdma and not any("GDRDMA" in name for name in rdma):
+                link = next((link for rank in comm.ranks for link in rank.links if link.transport in rdma or link.transport.startswith("NET/")), None)
+                evidence, order = self.at(link.at if link else None)
+                yield Signal("gdr-disabled", Says.STRONG, "RDMA between the nodes runs without GPUDirect (no channel says GDRDMA)", evidence, condition=True, order=order)
+                return
+
+    def lonely(self) -> Iterator[Signal]:
+        """Several processes on one host or job, each rank 0 of 1."""
+        ones = [comm for comm in self.facts.communicators if comm.nranks == 1 and comm.ranks]
+        processes = {comm.ranks[0].process for comm in ones}
+        if len(processes) > 1 and all(comm.nranks == 1 for comm in self.facts.communicators):
+            lines = [self.at(comm.ranks[0].stage_at) for comm in ones[:4]]
+            yield Signal("rank-layout-wrong", Says.STRONG, f"{len(processes)} processes are each rank 0 of 1: the launcher did not make one job of them", [item for evidence, _ in lines for item in evidence], order=min(o for _, o in lines))
+
+    def stuck(self) -> Iterator[Signal]:
+        """The log ends inside the initialisation."""
+        for comm in self.facts.communicators:
+            early = [rank for rank in comm.ranks if rank.stage not in ("complete", "destroyed")]
+            if not early or comm.nranks == 1:
+                continue
+            stages = "; ".join(f"{stage}: rank {who}" for stage, who in comm.stages.items())
+            evidence, order = self.at(early[0].stage_at)
+            summary = f"a communicator of {comm.nranks} ranks is not initialised ({stages})"
+            if comm.missing:
+                summary += f"; no line of rank {ranks(comm.missing)} is here"
+            yield Signal("", Says.SYMPTOM, summary, evidence, {"stage": early[0].stage}, order=order, candidates=self._fits(comm))
+            return
+
+    def _fits(self, comm: Communicator) -> tuple[str, ...]:
+        stages = {rank.stage for rank in comm.ranks}
+        if "bootstrap" in stages:
+            return ("rank-missing", "bootstrap-blocked-firewall", "socket-ifname-wrong")
+        if "connect" in stages or "exchange" in stages:
+            return ("ib-path-unreachable", "p2p-broken", "bootstrap-blocked-firewall")
+        return ("rank-missing", "rank-stuck-outside-collective", "gpu-hardware-fault")
+
+    def peer_access(self) -> Iterator[Signal]:
+        """All ranks are up and only peer memory joins them: if it hangs afterwards, that is the first suspect."""
+        for comm in self.facts.communicators:
+            if comm.nranks < 2 or comm.between_nodes or not comm.ranks or len({rank.process for rank in comm.ranks}) < 2:
+                continue
+            transports = set(comm.transports)
+            legacy = [name for name in transports if name.startswith("P2P/IPC")]
+            if legacy and all(rank.stage == "complete" for rank in comm.ranks) and not any(rank.nvls for rank in comm.ranks):
+                link = next((link for rank in comm.ranks for link in rank.links if link.transport.startswith("P2P/IPC")), None)
+                evidence, order = self.at(link.at if link else comm.ranks[0].stage_at)
+                yield Signal("p2p-broken", Says.HINT, "initialised; the GPUs use peer access among each other. If the first collective hangs, peer access does not work here", evidence, condition=True, order=order)
+                return
+
+
+def initialised(facts: NcclFacts) -> Optional[Line]:
+    """The line that shows the last of all communicators complete; None when one is not, or none is there."""
+    last = None
+    for comm in facts.communicators:
+        for rank in comm.ranks:
+            if rank.stage not in ("complete", "destroyed"):
+                return None
+            last = rank.stage_at or last
+    return last

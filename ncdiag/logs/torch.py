@@ -1,0 +1,129 @@
+"""torch.distributed in logs: who timed out at which collective, who never got there, who waits for whom in the store, and CUDA's memory reports."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ncdiag.explain import Says, Signal
+from ncdiag.logs.model import Line, speaker
+from ncdiag.nodeset import ranks
+
+_GROUP = re.compile(r"\[PG (?:ID )?(?P<id>\d+)(?: PG GUID (?P<guid>[^\s(]+)(?:\((?P<desc>[^)]*)\))?)? Rank (?P<rank>\d+)\]")
+_ENQUEUED = re.compile(r"[Ll]ast enqueued (?:NCCL )?work: (?P<enqueued>-?\d+), last completed (?:NCCL )?work: (?P<completed>-?\d+)")
+_TIMEOUT = re.compile(r"\[(?:PG [^\]]*)?Rank (?P<rank>\d+)\].{0,60}Watchdog caught collective operation timeout: WorkNCCL\(SeqNum=(?P<seq>\d+), OpType=(?P<op>\w+), NumelIn=(?P<numel>\d+)")
+_OOM = re.compile(
+    r"out of memory\. Tried to allocate (?P<want>[\d.]+) (?P<want_unit>[KMG]i?B)"
+    r"(?:.*?capacity (?:of )?(?P<total>[\d.]+) (?P<total_unit>[KMG]i?B))?"
+    r"(?:.*?(?:of which|;) (?P<free>[\d.]+) (?P<free_unit>[KMG]i?B|bytes)(?: is)? free)?"
+    r"(?:.*?(?P<mine>[\d.]+) (?P<mine_unit>[KMG]i?B) (?:is )?(?:allocated by PyTorch|already allocated))?"
+    r"(?:.*?(?P<reserved>[\d.]+) (?P<reserved_unit>[KMG]i?B) is reserved by PyTorch but unallocated)?", re.S)
+_OTHERS = re.compile(r"Process (\d+) has ([\d.]+) ([KMG]i?B) memory in use")
+_THIS = re.compile(r"[Tt]his process has ([\d.]+) ([KMG]i?B) memory in use")
+_UNITS = {"bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30}
+
+
+@dataclass
+class _Rank:
+    enqueued: int
+    completed: int
+    line: Line
+    timed_out: bool = False
+
+
+class Watchdog:
+    """ProcessGroupNCCL's time-outs: the ranks that report one are waiting; the one that enqueued less than the others is the suspect."""
+
+    triggers = ("ProcessGroupNCCL", "Watchdog caught", "ast enqueued")
+
+    def __init__(self) -> None:
+        self._groups: dict[str, dict[int, _Rank]] = {}
+        self._timeouts: dict[int, tuple[int, str, Line]] = {}
+
+    def take(self, line: Line) -> bool:
+        text = line.text
+        work, group = _ENQUEUED.search(text), _GROUP.search(text)
+        if work:
+            who = speaker(text).get("rank")
+            rank = who if isinstance(who, int) else int(group["rank"]) if group else None
+            if rank is not None:
+                name = (group["guid"] or group["id"]) if group else "?"
+                entry = _Rank(int(work["enqueued"]), int(work["completed"]), line, "Received a dump signal" not in text)
+                self._groups.setdefault(name, {}).setdefault(rank, entry)
+        timeout = _TIMEOUT.search(text)
+        if timeout:
+            self._timeouts.setdefault(int(timeout["rank"]), (int(timeout["seq"]), timeout["op"], line))
+        return False
+
+    def end(self, source: str) -> None:
+        pass
+
+    def signals(self) -> Iterator[Signal]:
+        for name, found in self._groups.items():
+            if len(found) < 2:
+                continue
+            most = max(rank.enqueued for rank in found.values())
+            behind = {number: rank for number, rank in found.items() if rank.enqueued < most}
+            waiting = [rank for rank in found.values() if rank.enqueued == most and rank.timed_out]
+            if behind and waiting and len(behind) * 2 <= len(found) and not all(rank.timed_out for rank in behind.values()):
+                least = min(rank.enqueued for rank in behind.values())
+                evidence = [rank.line.evidence() for rank in [*behind.values(), *waiting][:8]]
+                summary = (f"rank {ranks(behind)} enqueued {least} collectives of group {name}, the others {most}: "
+                           "they did something else, or are held up elsewhere")
+                yield Signal("collective-desync", Says.STRONG, summary, evidence, {"rank": ranks(behind)}, order=min(r.line.order for r in found.values()))
+                yield Signal("rank-stuck-outside-collective", Says.HINT, summary, evidence[:3], {"rank": ranks(behind)}, order=evidence[0].line or 0)
+        yield from self._different()
+
+    def _different(self) -> Iterator[Signal]:
+        """Ranks that timed out in different collectives at the same place of the sequence."""
+        at: dict[int, dict[str, Line]] = {}
+        for seq, op, line in self._timeouts.values():
+            at.setdefault(seq, {}).setdefault(op, line)
+        for seq, ops in at.items():
+            if len(ops) > 1:
+                yield Signal("collective-desync", Says.STRONG, f"collective number {seq} is {' on some ranks and '.join(sorted(ops))} on others",
+                             [line.evidence() for line in ops.values()], order=min(line.order for line in ops.values()))
+
+
+class OutOfMemory:
+    """CUDA's out-of-memory report: who holds the memory decides between three causes."""
+
+    triggers = ("out of memory. Tried to allocate",)
+
+    def __init__(self) -> None:
+        self._found: list[Signal] = []
+
+    def take(self, line: Line) -> bool:
+        match = _OOM.search(line.text)
+        if match and len(self._found) < 200:
+            self._found.append(_judge(line, match))
+        return False
+
+    def end(self, source: str) -> None:
+        pass
+
+    def signals(self) -> Iterator[Signal]:
+        yield from self._found
+
+
+def _bytes(match: re.Match[str], name: str) -> float | None:
+    value = match[name]
+    return float(value) * _UNITS[match[name + "_unit"]] if value is not None else None
+
+
+def _judge(line: Line, match: re.Match[str]) -> Signal:
+    want, mine, reserved, total = (_bytes(match, name) for name in ("want", "mine", "reserved", "total"))
+    free = _bytes(match, "free")
+    where = speaker(line.text)
+    others = [float(size) * _UNITS[unit] for _, size, unit in _OTHERS.findall(line.text)]
+    this = _THIS.search(line.text)
+    own = float(this[1]) * _UNITS[this[2]] if this else (mine or 0) + (reserved or 0)
+    foreign = [size for size in others if this or mine is None or size < (mine or 0) or size > own * 1.15 + (2 << 30)]
+    if total and foreign and sum(foreign) > max(0.25 * total, (free or 0)) and own < 0.7 * total:
+        return Signal("gpu-memory-occupied", Says.STRONG, f"other processes hold {sum(foreign) / (1 << 30):.1f} GiB of the GPU", [line.evidence()], where, order=line.order)
+    if reserved and want and reserved >= want and reserved > 0.05 * (total or reserved):
+        return Signal("gpu-memory-fragmented", Says.STRONG, f"{reserved / (1 << 30):.1f} GiB are reserved by torch but in pieces too small for {want / (1 << 30):.2f} GiB",
+                      [line.evidence()], where, order=line.order)
+    return Signal("gpu-memory-exhausted", Says.STRONG, "the process itself fills the GPU", [line.evidence()], where, order=line.order)
+

@@ -1,0 +1,60 @@
+"""Python tracebacks: the first exception among all processes, when no rule knows it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from ncdiag.explain import Says, Signal
+from ncdiag.logs.model import Line, speaker
+
+_LAST = re.compile(r"(?:^|[\s\]|])(?P<type>(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit|NotMet|Dead|Fault))(?:: (?P<text>.*))?$")
+_FRAME = re.compile(r"File \"(?P<file>[^\"]+)\", line \d+, in ")
+_CASCADE = re.compile(
+    r"WorkerProc initialization failed|Engine core initialization failed|Engine process failed to start|EngineDead|RayTaskError|RayActorError|ActorDied|ChildFailed|SystemExit|"
+    r"KeyboardInterrupt|CancelledError|BrokenPipe|ConnectionReset|DistBackendError|DistNetworkError|DistStoreError|NCCL error|TimeoutError|EOFError|Connection closed by|"
+    r"cancelled|GetTimeoutError|zmq|closed|See stack trace|RuntimeError: Engine")
+_BUG_TYPES = ("AttributeError", "AssertionError", "UnboundLocalError", "NotImplementedError", "TypeError", "IndexError", "KeyError", "NameError", "RecursionError")
+LINES_LIMIT = 400  # of one traceback
+
+
+class Exceptions:
+    """The last line of each traceback."""
+
+    triggers = ("Traceback (most recent call last)",)
+
+    def __init__(self) -> None:
+        self._found: list[tuple[Line, str, str, str]] = []
+        self._left = 0
+        self._file = ""
+
+    def take(self, line: Line) -> bool:
+        text = line.text
+        if self.triggers[0] in text:
+            self._left, self._file = LINES_LIMIT, ""
+            return True
+        self._left -= 1
+        frame = _FRAME.search(text)
+        if frame:
+            self._file = frame["file"]
+        elif self._file:
+            match = _LAST.search(text.rstrip())
+            if match:
+                if len(self._found) < 100:
+                    self._found.append((line, match["type"].rsplit(".", 1)[-1], (match["text"] or "").strip(), self._file))
+                return False
+        return self._left > 0
+
+    def end(self, source: str) -> None:
+        self._left = 0
+
+    def signals(self) -> Iterator[Signal]:
+        own = [found for found in self._found if not _CASCADE.search(found[1] + ": " + found[2])]
+        if not own:
+            return
+        line, kind, text, file = min(own, key=lambda found: found[0].order)
+        summary = f"the first exception is {kind}" + (f": {text[:160]}" if text else "")
+        yield Signal("engine-exception", Says.STRONG, summary, [line.evidence()], speaker(line.text), order=line.order)
+        if kind in _BUG_TYPES and re.search(r"/(?:vllm|sglang|ray|torch|transformers|flashinfer|xformers|deepspeed|megatron)/", file):
+            yield Signal("framework-version-bug", Says.HINT, f"{kind} inside the framework's own code ({file.rsplit('site-packages/', 1)[-1].rsplit('dist-packages/', 1)[-1]})",
+                         [line.evidence()], speaker(line.text), order=line.order + 0.5)
