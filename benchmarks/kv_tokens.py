@@ -28,36 +28,108 @@ POOL = 64 * 2**20
 LENGTH = 2048
 BATCHED = 512
 COMMON: dict[str, Any] = {
-    "vocab_size": 512, "hidden_size": 256, "intermediate_size": 512, "num_attention_heads": 8, "dtype": "bfloat16",
-    "max_position_embeddings": LENGTH, "bos_token_id": 1, "eos_token_id": 2,
+    "vocab_size": 512,
+    "hidden_size": 256,
+    "intermediate_size": 512,
+    "num_attention_heads": 8,
+    "dtype": "bfloat16",
+    "max_position_embeddings": LENGTH,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
 }
 MODELS: dict[str, dict[str, Any]] = {
-    "mha": {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "num_hidden_layers": 6, "num_key_value_heads": 8},
-    "gqa": {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "num_hidden_layers": 6, "num_key_value_heads": 2},
-    "gqa-bias": {"model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"], "num_hidden_layers": 5, "num_key_value_heads": 4},
-    "mqa": {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "num_hidden_layers": 6, "num_key_value_heads": 1},
-    "head-dim": {"model_type": "qwen3", "architectures": ["Qwen3ForCausalLM"], "num_hidden_layers": 4, "num_key_value_heads": 2, "head_dim": 64},
-    "sliding": {"model_type": "mistral", "architectures": ["MistralForCausalLM"], "num_hidden_layers": 6, "num_key_value_heads": 2, "sliding_window": 256},
+    "mha": {
+        "model_type": "llama",
+        "architectures": ["LlamaForCausalLM"],
+        "num_hidden_layers": 6,
+        "num_key_value_heads": 8,
+    },
+    "gqa": {
+        "model_type": "llama",
+        "architectures": ["LlamaForCausalLM"],
+        "num_hidden_layers": 6,
+        "num_key_value_heads": 2,
+    },
+    "gqa-bias": {
+        "model_type": "qwen2",
+        "architectures": ["Qwen2ForCausalLM"],
+        "num_hidden_layers": 5,
+        "num_key_value_heads": 4,
+    },
+    "mqa": {
+        "model_type": "llama",
+        "architectures": ["LlamaForCausalLM"],
+        "num_hidden_layers": 6,
+        "num_key_value_heads": 1,
+    },
+    "head-dim": {
+        "model_type": "qwen3",
+        "architectures": ["Qwen3ForCausalLM"],
+        "num_hidden_layers": 4,
+        "num_key_value_heads": 2,
+        "head_dim": 64,
+    },
+    "sliding": {
+        "model_type": "mistral",
+        "architectures": ["MistralForCausalLM"],
+        "num_hidden_layers": 6,
+        "num_key_value_heads": 2,
+        "sliding_window": 256,
+    },
     "mixed-1-5": {
-        "model_type": "gemma3_text", "architectures": ["Gemma3ForCausalLM"], "num_hidden_layers": 12,
-        "num_key_value_heads": 2, "head_dim": 32, "sliding_window": 256, "query_pre_attn_scalar": 32,
+        "model_type": "gemma3_text",
+        "architectures": ["Gemma3ForCausalLM"],
+        "num_hidden_layers": 12,
+        "num_key_value_heads": 2,
+        "head_dim": 32,
+        "sliding_window": 256,
+        "query_pre_attn_scalar": 32,
     },
     "mixed-1-1": {
-        "model_type": "gemma2", "architectures": ["Gemma2ForCausalLM"], "num_hidden_layers": 9,
-        "num_key_value_heads": 2, "head_dim": 32, "sliding_window": 256, "query_pre_attn_scalar": 32,
+        "model_type": "gemma2",
+        "architectures": ["Gemma2ForCausalLM"],
+        "num_hidden_layers": 9,
+        "num_key_value_heads": 2,
+        "head_dim": 32,
+        "sliding_window": 256,
+        "query_pre_attn_scalar": 32,
         "hidden_activation": "gelu_pytorch_tanh",
     },
     "mla": {
-        "model_type": "deepseek_v2", "architectures": ["DeepseekV2ForCausalLM"], "num_hidden_layers": 4,
-        "num_key_value_heads": 8, "kv_lora_rank": 512, "q_lora_rank": None, "qk_rope_head_dim": 64,
-        "qk_nope_head_dim": 128, "v_head_dim": 128, "n_routed_experts": 4, "n_shared_experts": 1,
-        "num_experts_per_tok": 2, "moe_intermediate_size": 128, "first_k_dense_replace": 1, "topk_method": "greedy",
-        "n_group": 1, "topk_group": 1, "routed_scaling_factor": 1.0, "scoring_func": "softmax", "norm_topk_prob": False,
+        "model_type": "deepseek_v2",
+        "architectures": ["DeepseekV2ForCausalLM"],
+        "num_hidden_layers": 4,
+        "num_key_value_heads": 8,
+        "kv_lora_rank": 512,
+        "q_lora_rank": None,
+        "qk_rope_head_dim": 64,
+        "qk_nope_head_dim": 128,
+        "v_head_dim": 128,
+        "n_routed_experts": 4,
+        "n_shared_experts": 1,
+        "num_experts_per_tok": 2,
+        "moe_intermediate_size": 128,
+        "first_k_dense_replace": 1,
+        "topk_method": "greedy",
+        "n_group": 1,
+        "topk_group": 1,
+        "routed_scaling_factor": 1.0,
+        "scoring_func": "softmax",
+        "norm_topk_prob": False,
     },
     "hybrid-mamba2": {
-        "model_type": "bamba", "architectures": ["BambaForCausalLM"], "num_hidden_layers": 6, "num_key_value_heads": 2,
-        "attn_layer_indices": [2, 5], "mamba_n_heads": 16, "mamba_d_head": 32, "mamba_n_groups": 1,
-        "mamba_d_state": 64, "mamba_d_conv": 4, "mamba_expand": 2, "mamba_chunk_size": 64,
+        "model_type": "bamba",
+        "architectures": ["BambaForCausalLM"],
+        "num_hidden_layers": 6,
+        "num_key_value_heads": 2,
+        "attn_layer_indices": [2, 5],
+        "mamba_n_heads": 16,
+        "mamba_d_head": 32,
+        "mamba_n_groups": 1,
+        "mamba_d_state": 64,
+        "mamba_d_conv": 4,
+        "mamba_expand": 2,
+        "mamba_chunk_size": 64,
     },
 }
 RUN = """
@@ -85,7 +157,9 @@ def real(python: str, folder: Path, timeout_s: float) -> dict[str, Any]:
         return {"error": " | ".join(text.strip().splitlines()[-3:])[:300]}
     out = {"tokens": int(line[1].replace(",", "")), "block": 16, "flight": 2 * BATCHED}
     if result:
-        out.update({key: value for key, value in json.loads(result[1]).items() if value is not None and key != "tokens"})
+        out.update(
+            {key: value for key, value in json.loads(result[1]).items() if value is not None and key != "tokens"}
+        )
     return out
 
 
@@ -114,7 +188,10 @@ def main() -> int:
             mine = ours(folder, said["block"], said["flight"])
             off = 100 * (mine - said["tokens"]) / said["tokens"]
             worst = max(worst, abs(off))
-            print(f"{kind:14} vLLM {said['tokens']:>9,}  ncdiag {mine:>9,}  {off:+.2f} %  block {said['block']} in flight {said['flight']}", flush=True)
+            print(
+                f"{kind:14} vLLM {said['tokens']:>9,}  ncdiag {mine:>9,}  {off:+.2f} %  block {said['block']} in flight {said['flight']}",
+                flush=True,
+            )
     return int(worst > 2)
 
 

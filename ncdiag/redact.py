@@ -21,7 +21,7 @@ _NAME = re.compile(
     r"(?:^|[_\-.])" + _SECRET_WORD + r"(?:$|[_\-.](?:id|value|file|b64|base64|data|json|content|header|\d+)$)", re.I
 )
 _NOT_SECRET = re.compile(
-    r"(?:max|min|num|total|new|per|prompt|completion|cached|batched|pad|eos|bos|stop)[\w-]*[_-]tokens?(?:$|[_-])"
+    r"(?:max|min|num|total|new|per|kv|prompt|completion|cached|batched|pad|eos|bos|stop)[\w-]*[_-]tokens?(?:$|[_-])"
     r"|tokens?[_-]per|^PWD$|^OLDPWD$|_auth[_-]mode$|auth_sock$",
     re.I,
 )

@@ -35,7 +35,9 @@ DTYPES = ("auto", "bfloat16", "float16", "half", "float32")
     show_default=True,
     help="Requests of --max-model-len tokens to be held at once, over all replicas.",
 )
-@click.option("--kv-dtype", type=click.Choice(["auto", *KV_BYTES]), default="auto", show_default=True, help="--kv-cache-dtype.")
+@click.option(
+    "--kv-dtype", type=click.Choice(["auto", *KV_BYTES]), default="auto", show_default=True, help="--kv-cache-dtype."
+)
 @click.option("--dtype", type=click.Choice(DTYPES), default="auto", show_default=True, help="The engine's --dtype.")
 @click.option(
     "--gpu-memory-utilization",
@@ -45,7 +47,9 @@ DTYPES = ("auto", "bfloat16", "float16", "half", "float32")
     show_default=True,
     help="Share of a GPU's memory the engine may use. vLLM's own default is 0.90, from about 0.2x on 0.92.",
 )
-@click.option("--max-num-batched-tokens", "batched", type=click.IntRange(1, 2**24), metavar="N", help="Default: vLLM's.")
+@click.option(
+    "--max-num-batched-tokens", "batched", type=click.IntRange(1, 2**24), metavar="N", help="Default: vLLM's."
+)
 @output_options("text", "json")
 def command(
     path: Path,

@@ -29,42 +29,51 @@ def render(plan: Mapping[str, Any]) -> str:
 def _headline(plan: Mapping[str, Any]) -> str:
     best, cluster = plan["recommended"], plan["cluster"]
     where = f"{cluster['nodes']} x {cluster['gpus_per_node']} {cluster['gpu']}"
+    if best["fits"] is None:
+        return _wrapped(f"NOT KNOWN whether it fits on {where}.", "")
     if best["tp"] is None:
         return _wrapped(f"DOES NOT FIT on {where} at {best['max_model_len']:,} tokens.", "")
     shape = f"TP {best['tp']}" + (f" x PP {best['pp']}" if best["pp"] > 1 else "")
     shape += f" x DP {best['dp']}" if best["dp"] > 1 else ""
     shape += f" (EP {best['ep']})" if best["ep"] > 1 else ""
-    span = f"on {best['gpus']} GPU{'s' if best['gpus'] > 1 else ''} of one node" if best["nodes"] == 1 else (
-        f"over {best['nodes']} nodes, {best['gpus']} GPUs"
+    span = (
+        f"on {best['gpus']} GPU{'s' if best['gpus'] > 1 else ''} of one node"
+        if best["nodes"] == 1
+        else (f"over {best['nodes']} nodes, {best['gpus']} GPUs")
     )
     copies = f", {best['replicas']} replicas on {where}" if best["replicas"] > 1 else f" ({where})"
     return _wrapped(f"USE {shape} {span}{copies}, --max-model-len {best['max_model_len']}.", "")
 
 
 def _model(model: Mapping[str, Any]) -> list[str]:
-    active = f", {_count(model['parameters_active'])} active a token" if model["parameters_active"] else ""
-    name = f"{model['architecture']}: {_count(model['parameters'])} parameters{active}, {model['dtype']}"
-    name += f", {model['quantization']}" if model["quantization"] != "none" else ""
-    out = [name, f"weights {model['weights_bytes'] / GIB:.1f} GiB ({model['source']})"]
+    active = f", {_count(model['parameters_active'])} active a token" if model.get("parameters_active") else ""
+    name = f"{model['architecture']}: {_count(model['parameters'])} parameters{active}, {model.get('dtype', 'dtype not known')}"
+    name += f", {model['quantization']}" if model.get("quantization", "none") != "none" else ""
+    size = "not known" if model["weights_bytes"] is None else f"{model['weights_bytes'] / GIB:.1f} GiB"
+    out = [name, f"weights {size} ({model['source']})"]
+    if model["kv_bytes_per_token"] is None:
+        return [*out, "KV cache not known"]
     cache = f"KV cache {model['kv_bytes_per_token'] / 1024:.1f} KiB a token over all layers"
-    if model["state_bytes_per_sequence"]:
+    if model.get("state_bytes_per_sequence"):
         cache += f", states {model['state_bytes_per_sequence'] / 2**20:.1f} MiB a sequence"
     return [*out, cache]
 
 
 def _table(plan: Mapping[str, Any]) -> str:
-    rows = [("", "TP", "PP", "DP", "GPUs", "replicas", "weights/GPU", "KV pool/GPU", "KV tokens", "")]
+    rows: list[tuple[str, ...]] = [
+        ("", "TP", "PP", "DP", "GPUs", "replicas", "weights/GPU", "KV pool/GPU", "KV tokens", "")
+    ]
     best = plan["recommended"]
     for layout in plan["layouts"]:
         chosen = all(layout[key] == best.get(key) for key in ("tp", "pp", "dp"))
         rows.append(
             (
                 ">" if chosen else "",
-                *(str(layout[key]) for key in ("tp", "pp", "dp", "gpus", "replicas")),
+                *(str(layout.get(key, "")) for key in ("tp", "pp", "dp", "gpus", "replicas")),
                 f"{layout['weights_bytes_per_gpu'] / GIB:.1f} GiB",
-                f"{layout['kv_pool_bytes_per_gpu'] / GIB:.1f} GiB",
-                f"{layout['kv_tokens']:,}",
-                "fits" if layout["fits"] else "no",
+                f"{layout['kv_pool_bytes_per_gpu'] / GIB:.1f} GiB" if "kv_pool_bytes_per_gpu" in layout else "?",
+                "?" if layout["kv_tokens"] is None else f"{layout['kv_tokens']:,}",
+                {True: "fits", False: "no"}.get(layout["fits"], "?"),
             )
         )
     if len(rows) == 1:
@@ -89,12 +98,18 @@ def _bullets(title: str, lines: Sequence[str]) -> str:
 
 def _wrapped(line: str, indent: str) -> str:
     return textwrap.fill(
-        line, WIDTH, initial_indent=indent, subsequent_indent=" " * len(indent), break_long_words=False,
+        line,
+        WIDTH,
+        initial_indent=indent,
+        subsequent_indent=" " * len(indent),
+        break_long_words=False,
         break_on_hyphens=False,
     )
 
 
-def _count(number: int) -> str:
+def _count(number: int | None) -> str:
+    if number is None:
+        return "unknown"
     for size, letter in ((10**12, "T"), (10**9, "B"), (10**6, "M")):
         if number >= size:
             return f"{number / size:.2f} {letter}"

@@ -27,7 +27,11 @@ def _object(value: Any) -> Mapping[str, Any]:
 
 
 def _mpt(text: Mapping[str, Any]) -> Flat:
-    attention, hidden, heads = _object(text.get("attn_config")), _whole(text.get("d_model")), _whole(text.get("n_heads"))
+    attention, hidden, heads = (
+        _object(text.get("attn_config")),
+        _whole(text.get("d_model")),
+        _whole(text.get("n_heads")),
+    )
     one = attention.get("attn_type") == "multiquery_attention"
     biased = not text.get("no_bias", True)
     return {
@@ -51,7 +55,9 @@ def _dbrx(text: Mapping[str, Any]) -> Flat:
 def _chatglm(text: Mapping[str, Any]) -> Flat:
     heads = _whole(text.get("num_attention_heads"))
     return {
-        "num_key_value_heads": _whole(text.get("multi_query_group_num")) if text.get("multi_query_attention") else heads,
+        "num_key_value_heads": _whole(text.get("multi_query_group_num"))
+        if text.get("multi_query_attention")
+        else heads,
         "head_dim": text.get("kv_channels"),
         "tie_word_embeddings": bool(text.get("tie_word_embeddings", False)),
     }
@@ -73,7 +79,7 @@ def _lfm2(text: Mapping[str, Any]) -> Flat:
     if text.get("block_auto_adjust_ff_dim", True):
         width = int(2 * width / 3)
         factor, step = text.get("block_ffn_dim_multiplier", 1.0), _whole(text.get("block_multiple_of"), 256) or 1
-        if isinstance(factor, (int, float)):
+        if isinstance(factor, (int, float)) and 0 < factor < 10000:
             width = step * ((int(factor * width) + step - 1) // step)
     return {"intermediate_size": width}
 

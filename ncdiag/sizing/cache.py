@@ -35,7 +35,10 @@ class LayerCache:
         """The share of one tensor-parallel rank: whole heads, at least one."""
         share = -(-self.heads // tp)
         return replace(
-            self, token_bytes=self.token_bytes // self.heads * share, heads=share, state_bytes=-(-self.state_bytes // tp)
+            self,
+            token_bytes=self.token_bytes // self.heads * share,
+            heads=share,
+            state_bytes=-(-self.state_bytes // tp),
         )
 
 
@@ -114,9 +117,7 @@ def _pages(kept: Sequence[LayerCache], block: int) -> tuple[int, dict[tuple[str,
     return page, {_key(cache): page // cache.token_bytes if cache.token_bytes else base for cache in kept}
 
 
-def _groups(
-    kept: Sequence[LayerCache], page: int
-) -> tuple[dict[tuple[str, int, int], tuple[LayerCache, int]], int]:
+def _groups(kept: Sequence[LayerCache], page: int) -> tuple[dict[tuple[str, int, int], tuple[LayerCache, int]], int]:
     """(for each kind its groups, bytes of one block over the layers of a group)."""
     kinds: dict[tuple[str, int, int], list[LayerCache]] = {}
     for cache in kept:

@@ -71,7 +71,9 @@ def _from_index(path: Path, files: list[Path], warnings: list[str]) -> Checkpoin
     here = {file.name for file in files}
     missing = sorted(named - here) if here else []
     if missing:
-        warnings.append(f"{len(missing)} of {len(named)} files of {path.name} are not here, the first is {missing[0]!r}")
+        warnings.append(
+            f"{len(missing)} of {len(named)} files of {path.name} are not here, the first is {missing[0]!r}"
+        )
     parameters = metadata.get("total_parameters")
     if isinstance(parameters, bool) or not isinstance(parameters, int) or parameters <= 0:
         wanted = [file for file in files if file.name in named]

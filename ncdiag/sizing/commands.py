@@ -64,7 +64,9 @@ def _serve(layout: Layout, cluster: Cluster, load: Load, extra: Extra) -> str:
 def _data_parallel(layout: Layout, cluster: Cluster, serve: str) -> list[str]:
     """Data-parallel attention over nodes: the same line everywhere, each with its first rank."""
     local = cluster.per_node // layout.tp
-    common = f"{serve} --data-parallel-size-local {local} --data-parallel-address $HEAD_IP --data-parallel-rpc-port 29550"
+    common = (
+        f"{serve} --data-parallel-size-local {local} --data-parallel-address $HEAD_IP --data-parallel-rpc-port 29550"
+    )
     lines = [f"{common}  # on the first node"]
     for node in range(1, layout.nodes):
         lines.append(f"{common} --data-parallel-start-rank {node * local} --headless  # on node {node + 1}")

@@ -25,6 +25,9 @@ ALIASES: Mapping[str, tuple[str, ...]] = {
 }
 LIMITS: Mapping[str, int] = {"num_hidden_layers": 4096, "num_layers": 4096}
 MAX_NUMBER = 2**40
+MAX_LAYERS = LIMITS["num_hidden_layers"]
+MAX_ITEMS = 2 * MAX_LAYERS
+MAX_FACTOR = 10000
 
 
 class ConfigError(ValueError):
@@ -64,6 +67,10 @@ class ModelConfig:
             return None
         return self.defaults.get(key)
 
+    def says(self, key: str) -> bool:
+        """Whether the file itself has the key, under any of its names."""
+        return any(name in self.text for name in (key, *ALIASES.get(key, ())))
+
     def number(self, key: str, default: int | None = None) -> int:
         """A whole number >= 0. Raises ConfigError when it is absent without a default, or no such number."""
         value = self.raw(key)
@@ -87,8 +94,20 @@ class ModelConfig:
         return default if value is None else bool(value)
 
     def items(self, key: str) -> list[Any]:
+        """A list; empty where there is none. Raises ConfigError for one longer than any model has layers."""
         value = self.raw(key)
-        return list(value) if isinstance(value, (list, tuple)) else []
+        if isinstance(value, list) and len(value) > MAX_ITEMS:
+            raise ConfigError(f"{self.path}: {key} has {len(value)} entries; expected at most {MAX_ITEMS}")
+        return value if isinstance(value, list) else []
+
+    def factor(self, key: str, default: float) -> float:
+        """A number such as 0.5 or 4. Raises ConfigError when it is none, or out of 0 to 10,000."""
+        value = self.raw(key)
+        if value is None:
+            return default
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= MAX_FACTOR:
+            raise ConfigError(f"{self.path}: {key} is {_shown(value)}; expected a number from 0 to {MAX_FACTOR}")
+        return float(value)
 
     def part(self, key: str) -> Mapping[str, Any]:
         """A nested object of the language model's part, else of the whole file; empty where there is none."""
@@ -104,9 +123,14 @@ class ModelConfig:
 
 def load_config(path: Path) -> ModelConfig:
     """Reads MODEL_DIR or config.json. Raises ConfigError for everything that is not a model's config."""
-    file = path / "config.json" if path.is_dir() else path
-    if not file.exists():
-        hint = f"no config.json in {path}" if path.is_dir() else f"no such file: {file}"
+    try:
+        folder = path.is_dir()
+        file = path / "config.json" if folder else path
+        there = file.exists()
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}") from None
+    if not there:
+        hint = f"no config.json in {path}" if folder else f"no such file: {file}"
         raise ConfigError(f"{hint}; give a model's folder or its config.json")
     return parse_config(read_json(file, MAX_CONFIG_BYTES), file)
 

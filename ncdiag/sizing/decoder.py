@@ -36,7 +36,7 @@ def open_decoder(config: ModelConfig) -> Decoder:
     known = family is not None
     text = dict(adapted(name, config.text))
     text["model_type"] = name
-    config = replace(config, text=text, defaults=DEFAULTS.get(name, {}) if known else {})
+    config = replace(config, text=text, defaults=DEFAULTS.get(name) or DEFAULTS.get(f"{name}_text", {}))
     family = family or Family(qkv_bias="attention_bias", o_bias="attention_bias", mlp_bias="mlp_bias")
     if config.model_type == "mpt":
         family = replace(family, qkv_bias="use_bias", o_bias="use_bias", mlp_bias="use_bias", norm_bias="use_bias")
@@ -176,4 +176,3 @@ def _predictors(decoder: Decoder) -> list[Weight]:
             *[Weight(f"{prefix}.{name}", hidden) for name in ("enorm", "hnorm", "shared_head.norm")],
         ]
     return out
-

@@ -55,9 +55,7 @@ QWEN_NEXT = Family(
 GEMMA = Family(qkv_bias="attention_bias", o_bias="attention_bias", tie=True)
 GEMMA2 = replace(GEMMA, norms=4, sliding="alternate")
 GEMMA3 = replace(GEMMA, norms=4, qk_norm="head", sliding="pattern")
-GPT = Family(
-    qkv_bias=True, o_bias=True, mlp_bias=True, gated=False, norm_bias=True, positions=0, tie=True
-)
+GPT = Family(qkv_bias=True, o_bias=True, mlp_bias=True, gated=False, norm_bias=True, positions=0, tie=True)
 MLA = Family(qkv_bias="attention_bias", o_bias="attention_bias")
 MLA_V3 = replace(MLA, score_bias=True)
 GRANITE_MOE = Family(qkv_bias="attention_bias", o_bias="attention_bias")
@@ -98,8 +96,16 @@ FAMILIES: Mapping[str, Family] = {
     "gemma3n_text": replace(GEMMA3, special="gemma3n"),
     "gemma4_text": replace(GEMMA3, special="gemma4"),
     "phi": Family(
-        qkv_bias=True, o_bias=True, mlp_bias=True, gated=False, norms=1, norm_bias=True, head_bias=True,
-        qk_norm="head", qk_norm_if="qk_layernorm", qk_norm_bias=True,
+        qkv_bias=True,
+        o_bias=True,
+        mlp_bias=True,
+        gated=False,
+        norms=1,
+        norm_bias=True,
+        head_bias=True,
+        qk_norm="head",
+        qk_norm_if="qk_layernorm",
+        qk_norm_bias=True,
     ),
     "phi3": Family(sliding="all"),
     "phi4mm": Family(sliding="all"),
@@ -107,12 +113,14 @@ FAMILIES: Mapping[str, Family] = {
         qkv_bias="attention_bias", o_bias="attention_bias", norm_bias=True, head_bias="lm_head_bias", sliding="all"
     ),
     "gpt_oss": Family(
-        qkv_bias="attention_bias", o_bias="attention_bias", sinks=True, router_bias=True, expert_bias=True,
+        qkv_bias="attention_bias",
+        o_bias="attention_bias",
+        sinks=True,
+        router_bias=True,
+        expert_bias=True,
         sliding="alternate",
     ),
-    "gpt_neox": Family(
-        qkv_bias="attention_bias", o_bias="attention_bias", mlp_bias=True, gated=False, norm_bias=True
-    ),
+    "gpt_neox": Family(qkv_bias="attention_bias", o_bias="attention_bias", mlp_bias=True, gated=False, norm_bias=True),
     "gptj": Family(mlp_bias=True, gated=False, norms=1, norm_bias=True, head_bias=True),
     "gpt2": GPT,
     "gpt_bigcode": replace(GPT, heads_of="multi_query"),
@@ -125,7 +133,12 @@ FAMILIES: Mapping[str, Family] = {
     "bloom": replace(GPT, positions=-1, embed_norm=True),
     "mpt": Family(gated=False, tie=True),
     "starcoder2": Family(
-        qkv_bias="use_bias", o_bias="use_bias", mlp_bias="use_bias", gated=False, norm_bias=True, sliding="all",
+        qkv_bias="use_bias",
+        o_bias="use_bias",
+        mlp_bias="use_bias",
+        gated=False,
+        norm_bias=True,
+        sliding="all",
         tie=True,
     ),
     "stablelm": Family(
@@ -185,9 +198,7 @@ FAMILIES: Mapping[str, Family] = {
     "minicpm3": replace(MLA, mlp_bias="mlp_bias", tie=True),
     "jamba": Family(mixer="mamba1"),
     "bamba": Family(qkv_bias="attention_bias", o_bias="attention_bias", mlp_bias="mlp_bias", mixer="mamba2"),
-    "falcon_h1": Family(
-        qkv_bias="attention_bias", o_bias="attention_bias", mlp_bias="mlp_bias", mixer="mamba2"
-    ),
+    "falcon_h1": Family(qkv_bias="attention_bias", o_bias="attention_bias", mlp_bias="mlp_bias", mixer="mamba2"),
     "nemotron_h": Family(mlp_bias="mlp_bias", gated=False, norms=1, score_bias=True, mixer="mamba2"),
     "mamba": Family(norms=1, mixer="mamba1", feed_forward=False, tie=True),
     "falcon_mamba": Family(norms=1, mixer="mamba1", feed_forward=False, tie=True),

@@ -44,25 +44,65 @@ def _gpu(name: str, memory_mib: int, domain: int, fp8: bool = True) -> Gpu:
 GPUS: Mapping[str, Gpu] = {
     gpu.name.lower(): gpu
     for gpu in (
-        _gpu("H100", 81559, 8), _gpu("H100-PCIE", 81559, 1), _gpu("H100-NVL", 95830, 2), _gpu("H800", 81559, 8),
-        _gpu("H200", 143771, 8), _gpu("H200-NVL", 143771, 4), _gpu("H20", 97871, 8), _gpu("GH200", 97871, 1),
-        _gpu("B200", 183359, 8), _gpu("B300", 275040, 8), _gpu("GB200", 189471, 72), _gpu("GB300", 284208, 72),
-        _gpu("A100", 81920, 8, False), _gpu("A100-40GB", 40960, 8, False), _gpu("A800", 81920, 8, False),
-        _gpu("V100", 32768, 8, False), _gpu("V100-16GB", 16384, 8, False),
-        _gpu("L40S", 46068, 1), _gpu("L40", 46068, 1), _gpu("L4", 23034, 1), _gpu("L20", 46068, 1),
-        _gpu("A10", 23028, 1, False), _gpu("A10G", 23028, 1, False), _gpu("A30", 24576, 1, False),
-        _gpu("A40", 46068, 1, False), _gpu("A6000", 49140, 1, False), _gpu("T4", 15360, 1, False),
-        _gpu("RTX6000-ADA", 49140, 1), _gpu("RTX-PRO-6000", 97887, 1), _gpu("RTX4090", 24564, 1),
-        _gpu("RTX3090", 24576, 1, False), _gpu("RTX5090", 32607, 1),
-        _gpu("MI210", 65520, 1, False), _gpu("MI250", 65520, 8, False), _gpu("MI300X", 196592, 8),
-        _gpu("MI325X", 262128, 8), _gpu("MI355X", 294896, 8),
+        _gpu("H100", 81559, 8),
+        _gpu("H100-PCIE", 81559, 1),
+        _gpu("H100-NVL", 95830, 2),
+        _gpu("H800", 81559, 8),
+        _gpu("H200", 143771, 8),
+        _gpu("H200-NVL", 143771, 4),
+        _gpu("H20", 97871, 8),
+        _gpu("GH200", 97871, 1),
+        _gpu("B200", 183359, 8),
+        _gpu("B300", 275040, 8),
+        _gpu("GB200", 189471, 72),
+        _gpu("GB300", 284208, 72),
+        _gpu("A100", 81920, 8, False),
+        _gpu("A100-40GB", 40960, 8, False),
+        _gpu("A800", 81920, 8, False),
+        _gpu("V100", 32768, 8, False),
+        _gpu("V100-16GB", 16384, 8, False),
+        _gpu("L40S", 46068, 1),
+        _gpu("L40", 46068, 1),
+        _gpu("L4", 23034, 1),
+        _gpu("L20", 46068, 1),
+        _gpu("A10", 23028, 1, False),
+        _gpu("A10G", 23028, 1, False),
+        _gpu("A30", 24576, 1, False),
+        _gpu("A40", 46068, 1, False),
+        _gpu("A6000", 49140, 1, False),
+        _gpu("T4", 15360, 1, False),
+        _gpu("RTX6000-ADA", 49140, 1),
+        _gpu("RTX-PRO-6000", 97887, 1),
+        _gpu("RTX4090", 24564, 1),
+        _gpu("RTX3090", 24576, 1, False),
+        _gpu("RTX5090", 32607, 1),
+        _gpu("MI210", 65520, 1, False),
+        _gpu("MI250", 65520, 8, False),
+        _gpu("MI300X", 196592, 8),
+        _gpu("MI325X", 262128, 8),
+        _gpu("MI355X", 294896, 8),
     )
 }
 SAME_AS: Mapping[str, str] = {
-    "h100-sxm": "h100", "h100-80gb": "h100", "h100-sxm5": "h100", "a100-80gb": "a100", "a100-sxm": "a100",
-    "a100-80": "a100", "a100-40": "a100-40gb", "h200-sxm": "h200", "v100-32gb": "v100", "4090": "rtx4090",
-    "3090": "rtx3090", "5090": "rtx5090", "rtx-4090": "rtx4090", "rtx-3090": "rtx3090", "rtx-5090": "rtx5090",
-    "rtx-a6000": "a6000", "mi300": "mi300x", "mi325": "mi325x", "mi355": "mi355x",
+    "h100-sxm": "h100",
+    "h100-80gb": "h100",
+    "h100-sxm5": "h100",
+    "a100-80gb": "a100",
+    "a100-sxm": "a100",
+    "a100-80": "a100",
+    "a100-40": "a100-40gb",
+    "h200-sxm": "h200",
+    "v100-32gb": "v100",
+    "4090": "rtx4090",
+    "3090": "rtx3090",
+    "5090": "rtx5090",
+    "rtx-4090": "rtx4090",
+    "rtx-3090": "rtx3090",
+    "rtx-5090": "rtx5090",
+    "rtx-a6000": "a6000",
+    "mi300": "mi300x",
+    "mi325": "mi325x",
+    "mi355": "mi355x",
 }
 
 
@@ -87,7 +127,9 @@ class Cluster:
         return min(self.gpu.domain, self.total if self.gpu.domain > SERVER else self.per_node)
 
     def __str__(self) -> str:
-        return f"{self.nodes} x {self.per_node} {self.gpu.name}" if self.nodes > 1 else f"{self.per_node} {self.gpu.name}"
+        return (
+            f"{self.nodes} x {self.per_node} {self.gpu.name}" if self.nodes > 1 else f"{self.per_node} {self.gpu.name}"
+        )
 
 
 def parse_gpus(words: Sequence[str], nodes: int | None = None) -> Cluster:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ncdiag.sizing.config import ModelConfig
+from ncdiag.sizing.config import MAX_LAYERS, ConfigError, ModelConfig
 from ncdiag.sizing.families import Family
 
 FULL, SLIDING, CHUNKED, STATE, BOTH, NONE = "full", "sliding", "chunked", "state", "both", "none"
@@ -31,11 +31,15 @@ NEMOTRON = {"M": STATE, "*": FULL, "-": NONE, "E": NONE}  # hybrid_override_patt
 
 
 def count_layers(config: ModelConfig) -> int:
-    pattern = config.raw("hybrid_override_pattern")
+    """Raises ConfigError for a model without layers, or with more than any has."""
+    pattern, blocks = config.raw("hybrid_override_pattern"), config.items("layers_block_type")
     if isinstance(pattern, str) and pattern:
-        return len(pattern.split("/")[0].replace("|", ""))
-    blocks = config.items("layers_block_type")
-    return len(blocks) if blocks else config.number("num_hidden_layers")
+        total = len(pattern.split("/")[0].replace("|", ""))
+    else:
+        total = len(blocks) if blocks else config.number("num_hidden_layers")
+    if not 1 <= total <= MAX_LAYERS:
+        raise ConfigError(f"{config.path}: the model has {total} layers; expected 1 to {MAX_LAYERS}")
+    return total
 
 
 def attention_kinds(config: ModelConfig, family: Family) -> list[str]:
@@ -155,4 +159,8 @@ def _sparse(config: ModelConfig, family: Family, index: int, total: int) -> bool
     if isinstance(config.raw("moe_layer_freq"), list):
         listed = config.items("moe_layer_freq")
         return bool(listed[index]) if index < len(listed) else True
-    return index >= dense and index % max(step, 1) == 0 and (index + 1) % (config.number("decoder_sparse_step", 1) or 1) == 0
+    return (
+        index >= dense
+        and index % max(step, 1) == 0
+        and (index + 1) % (config.number("decoder_sparse_step", 1) or 1) == 0
+    )

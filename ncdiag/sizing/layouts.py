@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
 
 from ncdiag.sizing.cache import LayerCache, capacity
 from ncdiag.sizing.decoder import Decoder
@@ -11,9 +13,10 @@ from ncdiag.sizing.feedforward import expert_width
 from ncdiag.sizing.gpus import Cluster
 from ncdiag.sizing.memory import Overhead, overhead
 from ncdiag.sizing.quantise import Quantisation, stored_bytes
-from ncdiag.sizing.weights import COPY, KV, Inventory, Weight
+from ncdiag.sizing.weights import COPY, KV, TP, Inventory, Weight
 
 GIB = 2**30
+MAX_TP = 1024
 ASYNC_BATCHES = 2  # batches in flight with async scheduling, vLLM's default for a single pipeline stage
 
 
@@ -28,6 +31,16 @@ class Load:
 
 
 @dataclass(frozen=True)
+class Parts:
+    """Bytes by how tensor parallelism splits them."""
+
+    copy: float
+    tp: float
+    kv: float
+    experts: float
+
+
+@dataclass(frozen=True)
 class Model:
     """Everything the layouts are computed from."""
 
@@ -38,6 +51,29 @@ class Model:
     caches: list[list[LayerCache]]
     scale: float  # bytes in the checkpoint's files / bytes counted; 1 without files
     weights_bytes: int  # of the whole checkpoint
+
+    @cached_property
+    def layers(self) -> list[Parts]:
+        return [self._parts(layer) for layer in self.inventory.layers]
+
+    @cached_property
+    def first(self) -> Parts:
+        return self._parts([*self.inventory.first, *self.inventory.encoder])
+
+    @cached_property
+    def last(self) -> Parts:
+        return self._parts(self.inventory.last)
+
+    @cached_property
+    def embedding(self) -> Parts:
+        return self._parts(self.inventory.first[:1])
+
+    def _parts(self, weights: Iterable[Weight]) -> Parts:
+        sums = {COPY: 0.0, TP: 0.0, KV: 0.0, "experts": 0.0}
+        for weight in weights:
+            key = "experts" if weight.experts else weight.split
+            sums[key] += stored_bytes(weight, self.quantisation, self.dtype_bytes)
+        return Parts(sums[COPY], sums[TP], sums[KV], sums["experts"])
 
 
 @dataclass(frozen=True)
@@ -87,17 +123,21 @@ def blocked(model: Model, tp: int) -> str:
 
 def whole_experts(model: Model, tp: int) -> bool:
     """Whether an expert cannot be cut by TP: its width is no multiple of TP x quantisation block."""
-    return bool(model.decoder.experts) and tp > 1 and expert_width(model.decoder.config) % (tp * model.quantisation.block) != 0
+    return (
+        bool(model.decoder.experts)
+        and tp > 1
+        and expert_width(model.decoder.config) % (tp * model.quantisation.block) != 0
+    )
 
 
 def _shapes(model: Model, cluster: Cluster) -> Iterator[tuple[int, int, int]]:
     stages = len(model.decoder.kinds)
-    for tp in range(1, cluster.total + 1):
+    for tp in range(1, min(cluster.total, MAX_TP) + 1):
         if tp > cluster.domain and tp % cluster.per_node:
             continue
         if tp & (tp - 1) and tp not in (cluster.per_node, cluster.domain) and cluster.per_node % tp:
             continue  # powers of two, divisors of a node, and the node itself
-        if tp > 4096 or blocked(model, tp):
+        if blocked(model, tp):
             continue
         for pp in _stages(cluster, tp, stages):
             yield tp, pp, 1
@@ -110,7 +150,9 @@ def _shapes(model: Model, cluster: Cluster) -> Iterator[tuple[int, int, int]]:
 def _stages(cluster: Cluster, tp: int, layers: int) -> list[int]:
     """Pipeline sizes worth a look: 1, powers of two, and one stage a node."""
     limit = min(cluster.total // tp, layers, 64)
-    return sorted({pp for pp in range(1, limit + 1) if not pp & (pp - 1) or (pp <= cluster.nodes and tp == cluster.per_node)})
+    return sorted(
+        {pp for pp in range(1, limit + 1) if not pp & (pp - 1) or (pp <= cluster.nodes and tp == cluster.per_node)}
+    )
 
 
 def _evaluate(model: Model, cluster: Cluster, load: Load, tp: int, pp: int, dp: int) -> Layout:
@@ -146,7 +188,10 @@ def _verdict(tokens: int, pool: int, requests: int, load: Load, dp: int) -> tupl
         return False, f"KV cache holds {longest:,} tokens, less than one request of {load.max_model_len:,}"
     if tokens < needed:
         return False, f"KV cache holds {tokens:,} tokens, {needed:,} needed for {requests} requests at once"
-    return True, f"KV cache holds {tokens:,} tokens: {tokens / load.max_model_len:.1f} requests of {load.max_model_len:,}"
+    return (
+        True,
+        f"KV cache holds {tokens:,} tokens: {tokens / load.max_model_len:.1f} requests of {load.max_model_len:,}",
+    )
 
 
 def split_layers(total: int, pp: int) -> list[tuple[int, int]]:
@@ -155,30 +200,19 @@ def split_layers(total: int, pp: int) -> list[tuple[int, int]]:
     for place in range(2, total % pp + 2):
         sizes[-place] += 1
     bounds = [sum(sizes[:stage]) for stage in range(pp + 1)]
-    return list(zip(bounds[:-1], bounds[1:], strict=True))
+    return list(pairwise(bounds))
 
 
 def rank_bytes(model: Model, tp: int, dp: int, start: int, end: int, first: bool, last: bool) -> int:
     """Weight bytes of one rank of the stage that holds layers start to end."""
-    held: list[Weight] = [weight for layer in model.inventory.layers[start:end] for weight in layer]
+    held = list(model.layers[start:end])
     if first:
-        held += [*model.inventory.first, *model.inventory.encoder]
+        held.append(model.first)
     if last:
-        held += model.inventory.last
+        held.append(model.last)
         if model.inventory.tied and not first:
-            held += model.inventory.first[:1]
-    return int(model.scale * sum(_share(model, weight, tp, dp) for weight in held))
-
-
-def _share(model: Model, weight: Weight, tp: int, dp: int) -> float:
-    size = stored_bytes(weight, model.quantisation, model.dtype_bytes)
-    if weight.experts:
-        return size / (tp * dp)
-    if weight.split == COPY:
-        return size
-    if weight.split == KV:
-        kv = max(model.decoder.heads.kv, 1)
-        return size * -(-kv // tp) / kv
-    return size / tp
-
-
+            held.append(model.embedding)
+    kv = max(model.decoder.heads.kv, 1)
+    whole, cut = sum(part.copy for part in held), sum(part.tp for part in held)
+    heads, experts = sum(part.kv for part in held), sum(part.experts for part in held)
+    return int(model.scale * (whole + cut / tp + heads * -(-kv // tp) / kv + experts / (tp * dp)))

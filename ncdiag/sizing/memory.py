@@ -10,12 +10,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ncdiag.sizing.decoder import Decoder
-from ncdiag.sizing.feedforward import experts_per_token, expert_width, shared_width
+from ncdiag.sizing.feedforward import expert_width, experts_per_token, shared_width
 
 GIB = 2**30
 CONTEXT_BYTES = int(0.6 * GIB)  # CUDA context, cuBLAS workspaces, Triton modules
 NCCL_BYTES = int(0.9 * GIB)  # NCCL channels and custom all-reduce buffers of a GPU in a group, TP > 1
 GRAPH_BYTES = int(0.6 * GIB)  # CUDA graphs of the default capture sizes
+MLA_TOKENS = 65536  # context that MLA's chunked prefill decompresses at a time; source: mla/common.py
 SAMPLER_ROWS = 1024  # vLLM's default max_num_seqs on large GPUs, 256 on small ones
 SAMPLER_COPIES = 2.5  # logits in float32, and what top-p sorts
 
@@ -37,6 +38,7 @@ class Overhead:
 def overhead(decoder: Decoder, tp: int, pp: int, batched_tokens: int, dtype_bytes: float) -> Overhead:
     """For one rank of a tp x pp layout that is profiled with batched_tokens tokens."""
     peak = max(_forward(decoder, tp, batched_tokens, dtype_bytes), _sampler(decoder, batched_tokens))
+    peak += _latent_workspace(decoder, tp, dtype_bytes)
     return Overhead(int(peak), CONTEXT_BYTES, NCCL_BYTES if tp * pp > 1 else 0, GRAPH_BYTES)
 
 
@@ -58,3 +60,8 @@ def _forward(decoder: Decoder, tp: int, tokens: int, dtype_bytes: float) -> floa
 def _sampler(decoder: Decoder, batched_tokens: int) -> float:
     rows = SAMPLER_ROWS if batched_tokens >= 8192 else SAMPLER_ROWS // 4
     return rows * decoder.config.number("vocab_size") * 4 * SAMPLER_COPIES
+
+
+def _latent_workspace(decoder: Decoder, tp: int, dtype_bytes: float) -> float:
+    heads = decoder.heads
+    return MLA_TOKENS * heads.query / tp * (heads.size - heads.rope + heads.value) * dtype_bytes if heads.latent else 0

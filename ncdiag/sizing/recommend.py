@@ -50,11 +50,15 @@ def _reasons(model: Model, best: Layout, found: Sequence[Layout], cluster: Clust
     if best.tp > 1 and best.tp <= cluster.domain and cluster.gpu.domain > 1:
         out.append(f"TP {best.tp} stays inside the NVLink domain of {cluster.domain} GPUs")
     if best.nodes > 1 and best.tp <= cluster.domain:
-        out.append(f"PP {best.pp} crosses the nodes: it sends one hidden state a token, TP would send two all-reduces a layer")
+        out.append(
+            f"PP {best.pp} crosses the nodes: it sends one hidden state a token, TP would send two all-reduces a layer"
+        )
     if best.nodes > 1 and best.tp > cluster.domain:
         out.append(f"TP {best.tp} crosses the NVLink domain of {cluster.domain}: every layer waits for the network")
     if best.dp > 1:
-        out.append(f"data-parallel attention, experts over {best.ep} GPUs: TP would keep the same MLA cache on every GPU")
+        out.append(
+            f"data-parallel attention, experts over {best.ep} GPUs: TP would keep the same MLA cache on every GPU"
+        )
     elif best.ep > 1:
         block = model.quantisation.block
         out.append(f"experts stay whole (EP {best.ep}): their width does not divide by TP {best.tp} x block {block}")

@@ -37,8 +37,8 @@ def _inner(config: ModelConfig) -> int:
         return config.number("mamba_num_heads") * config.number("mamba_head_dim", 64)
     if config.model_type in ("mamba", "falcon_mamba") and config.raw("intermediate_size"):
         return config.number("intermediate_size")
-    factor = config.raw("mamba_expand") or config.raw("expand") or 2
-    return int(factor * config.number("hidden_size")) if isinstance(factor, (int, float)) else 0
+    key = "mamba_expand" if config.raw("mamba_expand") is not None else "expand"
+    return int(config.factor(key, 2) * config.number("hidden_size"))
 
 
 def _flag(config: ModelConfig, keys: tuple[str, ...], default: bool) -> bool:
@@ -47,8 +47,9 @@ def _flag(config: ModelConfig, keys: tuple[str, ...], default: bool) -> bool:
 
 def mamba1(config: ModelConfig, prefix: str) -> list[Weight]:
     hidden, inner = config.number("hidden_size"), _inner(config)
-    state, kernel = _pick(config, "mamba_d_state", "state_size", default=16), _pick(
-        config, "mamba_d_conv", "conv_kernel", default=4
+    state, kernel = (
+        _pick(config, "mamba_d_state", "state_size", default=16),
+        _pick(config, "mamba_d_conv", "conv_kernel", default=4),
     )
     rank = _rank(config, hidden)
     biased = _flag(config, ("mamba_proj_bias", "use_bias"), False)

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 from ncdiag.sizing.attention import Heads
 from ncdiag.sizing.config import ModelConfig
-from ncdiag.sizing.feedforward import expert_count, expert_weights, mlp_weights
 from ncdiag.sizing.families import Family
+from ncdiag.sizing.feedforward import expert_count, expert_weights, mlp_weights
 from ncdiag.sizing.layers import SLIDING
 from ncdiag.sizing.weights import KV, Weight, linear, norm
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from ncdiag.sizing.cache import sequence_bytes
 from ncdiag.sizing.gpus import Cluster
-from ncdiag.sizing.layouts import Layout, Load, Model, layouts
 from ncdiag.sizing.layers import CHUNKED, SLIDING
+from ncdiag.sizing.layouts import Layout, Load, Model, layouts
 
 GIB = 2**30
 MIB = 2**20
@@ -42,16 +42,18 @@ def _fp8(model: Model, cluster: Cluster, dtype: str) -> list[str]:
     name, quantised = model.quantisation.name, model.quantisation.cost is not None
     out = []
     if quantised and dtype != "auto":
+        worse = {"float32": " (twice the memory)"}.get(dtype, "")
+        worse = ", and float16 can overflow in a model trained in bfloat16" if dtype in ("float16", "half") else worse
         out.append(
             f"--dtype {dtype} with a {name} checkpoint: the quantised weights stay as they are, but activations, norms,"
-            f" lm_head and an `auto` KV cache are forced to {dtype}"
-            + (" (twice the memory)" if dtype == "float32" else ", float16 can overflow in a model trained in bfloat16" * (dtype in ("float16", "half")))
-            + "; leave --dtype auto"
+            f" lm_head and an `auto` KV cache are forced to {dtype}{worse}; leave --dtype auto"
         )
     elif quantised and model.quantisation.bits == 8:
         out.append(f"{name} checkpoint: leave --dtype and --quantization alone, vLLM reads both from config.json")
     if quantised and model.quantisation.bits == 8 and "fp8" in name and not cluster.gpu.fp8:
-        out.append(f"{cluster.gpu.name} has no FP8 tensor cores: the weights stay small (Marlin, weight only), not faster")
+        out.append(
+            f"{cluster.gpu.name} has no FP8 tensor cores: the weights stay small (Marlin, weight only), not faster"
+        )
     return out
 
 
@@ -112,7 +114,9 @@ def _cache(model: Model, best: Layout | None) -> list[str]:
 def _network(model: Model, best: Layout | None, cluster: Cluster) -> list[str]:
     out = []
     if best and best.tp > 1 and cluster.gpu.domain == 1:
-        out.append(f"{cluster.gpu.name} has no NVLink here: TP {best.tp} runs over PCIe; replicas or PP suffer less from it")
+        out.append(
+            f"{cluster.gpu.name} has no NVLink here: TP {best.tp} runs over PCIe; replicas or PP suffer less from it"
+        )
     if best and best.nodes > 1:
         out.append(
             "several nodes: prove the network first (`ncdiag preflight`), set VLLM_HOST_IP, NCCL_SOCKET_IFNAME and"
@@ -120,5 +124,7 @@ def _network(model: Model, best: Layout | None, cluster: Cluster) -> list[str]:
         )
     layers = len(model.decoder.kinds)
     if best and best.pp > 1 and layers % best.pp:
-        out.append(f"{layers} layers do not divide by PP {best.pp}: the stages differ by one layer (VLLM_PP_LAYER_PARTITION)")
+        out.append(
+            f"{layers} layers do not divide by PP {best.pp}: the stages differ by one layer (VLLM_PP_LAYER_PARTITION)"
+        )
     return out

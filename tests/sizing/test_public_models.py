@@ -9,7 +9,8 @@ import pytest
 from ncdiag.sizing.cache import layer_caches, token_bytes
 from ncdiag.sizing.config import parse_config
 from ncdiag.sizing.decoder import build, open_decoder
-from ncdiag.sizing.quantise import DTYPE_BYTES, dtype_of, quantisation_of, stored_bytes
+from ncdiag.sizing.formats import quantisation_of
+from ncdiag.sizing.quantise import DTYPE_BYTES, dtype_of, stored_bytes
 from tests.sizing.public_models import CONFIGS, KV_BYTES_PER_TOKEN, TOTAL_SIZES
 
 
