@@ -13,7 +13,7 @@ from tests.probes.judging import collected, judged
 
 
 def found(*environs: dict[str, str] | None, plan: Plan | None = None) -> list[tuple[str, str | None, str | None]]:
-    nodes = {f"n{number}": {"framework-environment": {"environ": environ, "reason": "Permission denied", "absent": []}}
+    nodes: dict[str, dict[str, Any]] = {f"n{number}": {"framework-environment": {"environ": environ, "reason": "Permission denied", "absent": []}}
              for number, environ in enumerate(environs)}
     return [(finding.status.value, finding.where.get("setting"), finding.cause) for finding in judged("framework-environment", nodes, plan)]
 

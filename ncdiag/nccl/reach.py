@@ -1,0 +1,40 @@
+"""Whether an address can be reached from a node, as far as its own addresses and routes tell. Pure; travels to nodes."""
+
+from __future__ import annotations
+
+import ipaddress
+from typing import Any, Mapping, Optional, Sequence
+
+from ncdiag.nccl.interfaces import Address
+
+MAIN_TABLE = 254
+
+
+def way(addresses: Sequence[Address], routes: Optional[Sequence[Mapping[str, Any]]], target: str) -> Optional[str]:
+    """`connected` (in a network of the node itself), `route` (a route of its own), `default` (only the default route), or None: no way.
+
+    `routes`: facts of the default route, None when they were not read; then what is not connected counts as `default`.
+    """
+    if any(address.holds(target) for address in addresses if not address.address.startswith("fe80:")):
+        return "connected"
+    if routes is None:
+        return "default"
+    best = -1
+    wanted = ipaddress.ip_address(target)
+    for route in routes:
+        network = ipaddress.ip_network("%s/%d" % (route["to"], route["bits"]), strict=False)
+        if network.version == wanted.version and wanted in network:
+            best = max(best, route["bits"])
+    return None if best < 0 else "route" if best else "default"
+
+
+def useless(address: str) -> Optional[str]:
+    """Why no other machine can use the address (`loopback`, `link-local`, `unspecified`), None when one may."""
+    try:
+        wanted = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return None
+    for word, is_so in (("loopback", wanted.is_loopback), ("link-local", wanted.is_link_local), ("unspecified", wanted.is_unspecified)):
+        if is_so:
+            return word
+    return None
