@@ -66,9 +66,10 @@ class _Finder:
 
     def top(self, pid: int) -> int:
         """The uppermost ancestor of `pid` that belongs to the same engine."""
-        top = self._step(pid)
-        while top is not None:
-            pid, top = top, self._step(top)
+        seen = {pid}      # pids are read one after the other: a number that was used again could close a circle
+        while (above := self._step(pid)) is not None and above not in seen:
+            seen.add(above)
+            pid = above
         return pid
 
     def _step(self, pid: int) -> int | None:
@@ -87,17 +88,15 @@ class _Finder:
             return False
         if roles.is_spawned(child) or roles.is_fork_server(child) or roles.is_helper(child) or roles.is_forked(child, parent) or child.state == "Z":
             return True
-        if roles.titled_role(child) in ("engine-core", "worker", "coordinator"):
-            return True
-        rank = _rank_of(child)
-        return rank is not None and rank != _rank_of(parent)
+        return roles.titled_role(child) in ("engine-core", "worker", "coordinator")
 
     def below(self, top: int) -> Iterator[Proc]:
         """`top` and all its descendants, parents first."""
-        todo = [top]
+        todo, seen = [top], set()
         while todo:
             proc = self.get(todo.pop())
-            if proc is not None:
+            if proc is not None and proc.pid not in seen:
+                seen.add(proc.pid)
                 yield proc
                 todo.extend(reversed(self.children.get(proc.pid, ())))
 

@@ -55,7 +55,7 @@ def find(host: Host, pid: int, relatives: Iterable[int] = ()) -> Log:
 
 
 def _behind_pipe(host: Host, pipe: str, pid: int, relatives: Iterable[int]) -> Iterator[tuple[str, str]]:
-    """Regular files that the reader of `pipe` writes, as (path through its descriptor, name)."""
+    """Regular files that the reader of `pipe` writes, its own errors left out, as (path through its descriptor, name)."""
     for reader in relatives:
         if reader == pid:
             continue
@@ -63,7 +63,8 @@ def _behind_pipe(host: Host, pipe: str, pid: int, relatives: Iterable[int]) -> I
         if not any(target == pipe and _mode(host, reader, number) == os.O_RDONLY for number, target in links.items()):
             continue
         for number, target in links.items():
-            if target.startswith("/") and not target.startswith("/dev/") and _mode(host, reader, number) in (os.O_WRONLY, os.O_RDWR):
+            regular = target.startswith("/") and not target.startswith("/dev/") and not target.endswith(" (deleted)")
+            if number != "2" and regular and _mode(host, reader, number) in (os.O_WRONLY, os.O_RDWR):
                 yield f"/proc/{reader}/fd/{number}", target
 
 
