@@ -7,7 +7,7 @@ from typing import Dict, List, Optional, Tuple
 from . import communicators, culprits, events
 from .log_facts import Event, NcclFacts, Source
 from .log_state import DESTROYED, ProcessState, RankState, Thread, line
-from .transports import At, owner
+from .transports import Seen
 
 Banner = Tuple[str, str, Optional[str]]  # source, version, CUDA
 
@@ -19,6 +19,7 @@ def facts(
     _adopt_versions(processes, banners)
     for index, process in enumerate(processes):
         _finish_process(process)
+        process.profile = communicators.process_profile(process.facts)
         for rank in process.ranks:
             rank.facts.process = index
             communicators.finish_rank(rank)
@@ -60,51 +61,40 @@ def _adopt_versions(processes: List[ProcessState], banners: List[Banner]) -> Non
 
 def _finish_process(process: ProcessState) -> None:
     latest: Dict[str, Thread] = {}
-    loose = process.loose
     for thread in process.threads:
         process.facts.lines += thread.lines
         known = latest.get(thread.source)
         if known is None or thread.number > known.number:
             latest[thread.source] = thread
         if thread.rank is None:
-            loose.append((thread.links, thread.links_at, None))
-        elif thread.links_left_out:
+            process.loose.append((thread.links, None))
+        else:
             thread.rank.facts.links_left_out += thread.links_left_out
+    for links, preferred in process.loose:
+        _hand_out(process, links, preferred)
     for rank in process.ranks:
         process.facts.lines += sum(rank.links.values()) + sum(rank.late.values())
-        loose += [(_strangers(rank, tails), rank.links_at, None) for tails in (rank.links, rank.late)]
-    for links, links_at, rank_or_none in loose:
-        _hand_out(process, links, links_at, rank_or_none)
     if latest:
         last = latest.get(process.facts.sources[-1]) or list(latest.values())[-1]
         process.facts.last = line((last.source, last.number, last.last))
 
 
-def _strangers(rank: RankState, tails: Dict[bytes, int]) -> Dict[bytes, int]:
-    """Take out the channel lines that are of another rank number: a later communicator connects in a thread that initialised this one."""
-    owners = {tail: owner(tail) for tail in tails}
-    return {tail: tails.pop(tail) for tail, who in owners.items() if who and (who[0] != rank.facts.rank or who[1] >= rank.nranks)}
-
-
-def _hand_out(process: ProcessState, links: Dict[bytes, int], links_at: Dict[bytes, At], preferred: Optional[RankState]) -> None:
+def _hand_out(process: ProcessState, links: Dict[bytes, int], preferred: Optional[RankState]) -> None:
     """Channel lines of a thread that named no communicator (lazy connect): to the last rank of that number begun in the process."""
     for tail, count in links.items():
-        owned = owner(tail)
-        rank = _rank_of(process, owned, preferred) if owned else None
+        rank = _rank_of(process, process.seen_links[tail], preferred)
         if rank is None:
             process.facts.lines += count
             continue
         goes = rank.late if rank.complete and rank is not preferred else rank.links
         goes[tail] = goes.get(tail, 0) + count
-        rank.links_at.setdefault(tail, links_at[tail])
 
 
-def _rank_of(process: ProcessState, owned: Tuple[int, int, int], preferred: Optional[RankState]) -> Optional[RankState]:
-    number, peer, device = owned
-    fits = [rank for rank in process.ranks if rank.facts.rank == number and peer < rank.nranks]
+def _rank_of(process: ProcessState, seen: Seen, preferred: Optional[RankState]) -> Optional[RankState]:
+    fits = [rank for rank in process.ranks if rank.facts.rank == seen.owner and seen.peer < rank.nranks]
     if preferred in fits:
         return preferred
-    fits = [rank for rank in fits if rank.facts.nvml_dev == device] or fits
+    fits = [rank for rank in fits if rank.facts.nvml_dev == seen.device] or fits
     alive = [rank for rank in fits if rank.seen < DESTROYED] or fits
     return alive[-1] if alive else None
 

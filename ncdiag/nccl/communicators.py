@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 from .. import nodeset
 from . import log_state as state
 from . import transports
-from .log_facts import STAGES, Communicator, Link, Process, Rank
-from .log_state import ProcessState, RankState, line
+from .log_facts import STAGES, Communicator, Link, NetDevice, Process, Rank
+from .log_state import ProcessState, Profile, RankState, line
 
 ORDER = {stage: number for number, stage in enumerate(STAGES)}
 _AFTER = {
@@ -57,21 +57,23 @@ def finish_rank(rank: RankState) -> Rank:
     facts.stage_at = line(rank.at) if rank.at else None
     facts.node = rank.process.facts.host
     facts.lazy_connect = bool(rank.late) or rank.connected_late
-    facts.tree = transports.tree(rank.tree)
-    found = [_link(rank, tail, count) for tails in (rank.links, rank.late) for tail, count in tails.items()]
-    facts.links = transports.merge([one for one in found if one] + rank.collnet)
+    facts.trees = rank.tree.decode("ascii", "replace")
+    facts.bootstrap_s = transports.seconds(rank.bootstrap_timings) if rank.bootstrap_timings else {}
+    facts.timings_s = transports.seconds(rank.init_timings) if rank.init_timings else {}
+    facts.links = transports.merge([*_links(rank, rank.links), *_links(rank, rank.late), *rank.collnet])
     return facts
 
 
-def _link(rank: RankState, tail: bytes, count: int) -> Optional[Link]:
-    return transports.link(tail, count, line(rank.links_at[tail])) if tail in rank.links_at else None
+def _links(rank: RankState, tails: Dict[bytes, int]) -> Iterator[Link]:
+    seen = rank.process.seen_links
+    return (transports.placed(seen[tail], count) for tail, count in tails.items())
 
 
 def group(processes: List[ProcessState]) -> List[Communicator]:
     """Ranks of all processes as communicators, in order of appearance. Sets RankState.facts.process beforehand expected."""
     keys: Dict[Tuple[Any, ...], List[int]] = {}  # what ranks of one communicator share -> its communicators, by repetition
     found: List[Communicator] = []
-    states: List[List[RankState]] = []
+    states: List[Dict[int, RankState]] = []  # rank number -> rank
     home: Dict[int, int] = {}  # id of a RankState -> communicator
     for process in processes:
         for rank in process.ranks:
@@ -80,15 +82,15 @@ def group(processes: List[ProcessState]) -> List[Communicator]:
             if index is None:
                 index = len(found)
                 found.append(Communicator(index, rank.nranks, rank.comm_id, rank.call, color=rank.color))
-                states.append([])
+                states.append({})
                 keys[key].append(index)
-            states[index].append(rank)
+            states[index][rank.facts.rank] = rank
             home[id(rank)] = index
             parent = _parent(rank)
             if parent is not None and found[index].parent is None:
                 found[index].parent = home.get(id(parent))
     for communicator, ranks in zip(found, states):
-        _fill(communicator, sorted(ranks, key=lambda rank: rank.facts.rank))
+        _fill(communicator, [ranks[number] for number in sorted(ranks)])
     return found
 
 
@@ -109,10 +111,10 @@ def _key(rank: RankState, home: Dict[int, int]) -> Tuple[Any, ...]:
     return "size", rank.nranks
 
 
-def _place(rank: RankState, candidates: List[int], states: List[List[RankState]]) -> Optional[int]:
-    """The first communicator of this key that lacks the rank; one that has ranks of the same host is preferred."""
-    free = [index for index in candidates if all(other.facts.rank != rank.facts.rank for other in states[index])]
-    here = [index for index in free if states[index][-1].process.facts.host == rank.process.facts.host]
+def _place(rank: RankState, candidates: List[int], states: List[Dict[int, RankState]]) -> Optional[int]:
+    """The first communicator of this key that lacks the rank; one whose last rank is on the same host is preferred."""
+    free = [index for index in candidates if rank.facts.rank not in states[index]]
+    here = [index for index in free if next(reversed(states[index].values())).process.facts.host == rank.process.facts.host]
     return (here or free or [None])[0]  # type: ignore[list-item]
 
 
@@ -125,7 +127,7 @@ def _fill(communicator: Communicator, ranks: List[RankState]) -> None:
     orders = [rank.rings for rank in ranks if rank.rings]
     communicator.rings = transports.rings(orders[0], communicator.nranks) if orders else []
     _count_transports(communicator)
-    communicator.spread = spread([(rank.facts, rank.process.facts) for rank in ranks])
+    communicator.spread = spread(ranks)
 
 
 def _folded(pairs: List[Tuple[str, int]]) -> Dict[str, str]:
@@ -145,25 +147,46 @@ def _count_transports(communicator: Communicator) -> None:
                 communicator.between_nodes[name] = communicator.between_nodes.get(name, 0) + 1
 
 
-_SPREAD: Dict[str, Callable[[Rank, Process], Optional[str]]] = {
-    "version": lambda rank, process: process.version,
-    "git": lambda rank, process: process.git,
-    "cuda_driver": lambda rank, process: str(process.cuda_driver) if process.cuda_driver else None,
-    "bootstrap_interface": lambda rank, process: process.bootstrap_interface,
-    "bootstrap_network": lambda rank, process: _subnet(process.bootstrap_address),
-    "network": lambda rank, process: process.network,
-    "net_devices": lambda rank, process: " ".join(_device(device) for device in process.net_devices) or None,
-    "net_device_count": lambda rank, process: str(rank.net_device_count or len(process.net_devices) or "") or None,
-    "oob_interface": lambda rank, process: process.oob_interface,
-    "nvls": lambda rank, process: None if rank.nvls is None else ("available" if rank.nvls else "not available"),
-    "local_ranks": lambda rank, process: str(rank.local_ranks) if rank.local_ranks else None,
-    "n_nodes": lambda rank, process: str(rank.n_nodes) if rank.n_nodes else None,
-    "coll_channels": lambda rank, process: str(rank.coll_channels) if rank.coll_channels is not None else None,
-    "ring_gdr": lambda rank, process: None if rank.ring_gdr is None else str(int(rank.ring_gdr)),
-}
+def spread(ranks: List[RankState]) -> Dict[str, Dict[str, str]]:
+    """What the ranks said about themselves, value -> folded ranks, the most common value first. Settings stand under their own name."""
+    alike: Dict[Profile, List[int]] = {}
+    for rank in ranks:
+        alike.setdefault(rank.process.profile, []).append(rank.facts.rank)
+        alike.setdefault(_rank_profile(rank.facts), []).append(rank.facts.rank)
+    values: Dict[str, List[Tuple[str, int]]] = {}
+    for profile, numbers in alike.items():
+        for name, value in profile:
+            values.setdefault(name, []).extend((value, number) for number in numbers)
+    return {name: _folded(values[name]) for name in sorted(values, key=lambda name: (name.startswith("NCCL_"), name))}
 
 
-def _device(device: Any) -> str:
+def process_profile(process: Process) -> Profile:
+    """What a process said about itself, name and value, settings (at most 500) last."""
+    devices = process.net_devices
+    said = {
+        "version": process.version,
+        "git": process.git,
+        "cuda_driver": str(process.cuda_driver) if process.cuda_driver else None,
+        "bootstrap_interface": process.bootstrap_interface,
+        "bootstrap_network": _subnet(process.bootstrap_address),
+        "network": process.network,
+        "net_devices": " ".join(_device(device) for device in devices) or None,
+        "net_device_count": str(len(devices)) if devices else None,
+        "oob_interface": process.oob_interface,
+        **{name: process.settings[name] for name in sorted(process.settings)[:500]},
+    }
+    return tuple((name, value) for name, value in said.items() if value is not None)
+
+
+def _rank_profile(rank: Rank) -> Profile:
+    nvls = None if rank.nvls is None else ("available" if rank.nvls else "not available")
+    numbers = (rank.local_ranks, rank.n_nodes, rank.coll_channels, rank.net_device_count, None if rank.ring_gdr is None else int(rank.ring_gdr))
+    names = ("local_ranks", "n_nodes", "coll_channels", "local_net_devices", "ring_gdr")
+    found = [(name, str(number)) for name, number in zip(names, numbers) if number is not None]
+    return tuple([*found, ("nvls", nvls)] if nvls else found)
+
+
+def _device(device: NetDevice) -> str:
     return device.name + (f":{device.port}" if device.port is not None else "") + (f"/{device.link}" if device.link else "")
 
 
@@ -174,16 +197,3 @@ def _subnet(address: Optional[str]) -> Optional[str]:
     if "." in address and ":" not in address:
         return address.rpartition(".")[0] + ".*"
     return ":".join(address.split("%")[0].split(":")[:4]) + ":*"
-
-
-def spread(ranks: List[Tuple[Rank, Process]]) -> Dict[str, Dict[str, str]]:
-    """What the ranks said about themselves, value -> folded ranks, the most common value first. Settings stand under their own name."""
-    found: Dict[str, Dict[str, str]] = {}
-    for name, read in _SPREAD.items():
-        pairs = [(value, rank.rank) for rank, process in ranks for value in [read(rank, process)] if value is not None]
-        if pairs:
-            found[name] = _folded(pairs)
-    settings = sorted({name for _, process in ranks for name in process.settings})
-    for name in settings[:500]:
-        found[name] = _folded([(process.settings[name], rank.rank) for rank, process in ranks if name in process.settings])
-    return found

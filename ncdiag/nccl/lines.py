@@ -10,7 +10,7 @@ import re
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 LINE_LIMIT = 64 * 1024  # bytes of a line that are read; the rest of a longer one is dropped
-BLOCK = 1024 * 1024  # bytes worked on at a time
+BLOCK = 128 * 1024  # bytes worked on at a time; a size that stays in the cache of one core
 
 _ANSI = re.compile(rb"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b\n]*(?:\x07|\x1b\\)|[@-Z\\^_])")
 _DOCKER = re.compile(
@@ -21,17 +21,16 @@ _DOCKER_ESCAPES = {b"\\n": b"", b"\\r": b"", b"\\t": b"\t", b'\\"': b'"', b"\\\\
 _DOCKER_ESCAPE = re.compile(rb'\\(?:u003[ce]|u0026|[nrt"\\])')
 
 
+def _dirty(block: bytes) -> bool:
+    return b"\x1b" in block or b"\0" in block or b"\r" in block or (b"{" in block and b'{"log":"' in block)
+
+
 def clean(block: bytes) -> bytes:
     """The block without colours, NULs (also those of UTF-16) and carriage returns, docker's JSON lines unpacked. Keeps the number of lines."""
-    if b"\0" in block:
-        block = block.translate(None, b"\0")
-    if b"\r" in block:
-        block = block.replace(b"\r\n", b"\n").replace(b"\r", b" ")
-    if b"\x1b" in block:
-        block = _ANSI.sub(b"", block)
-    if b'{"log":"' in block:
-        block = _DOCKER.sub(lambda m: _DOCKER_ESCAPE.sub(lambda e: _DOCKER_ESCAPES[e.group()], m.group(1)), block)
-    return block
+    if not _dirty(block):
+        return block
+    block = _ANSI.sub(b"", block.translate(None, b"\0").replace(b"\r\n", b"\n").replace(b"\r", b" "))
+    return _DOCKER.sub(lambda m: _DOCKER_ESCAPE.sub(lambda e: _DOCKER_ESCAPES[e.group()], m.group(1)), block)
 
 
 class Lines:
@@ -52,13 +51,16 @@ class Lines:
                     continue
                 self.skipping = False
                 piece = piece[end:]
-            end = piece.rfind(b"\n")
-            if end < 0:
-                self._keep(self.rest + piece)
-                continue
-            block = clean(self.rest + piece[:end])
-            self._keep(piece[end + 1 :])
-            yield block.split(b"\n")
+            if _dirty(piece) or _dirty(self.rest):
+                end = piece.rfind(b"\n")
+                lines = clean(self.rest + piece[:end]).split(b"\n") if end >= 0 else []
+                self._keep(piece[end + 1 :] if lines else self.rest + piece)
+            else:
+                lines = piece.split(b"\n")
+                lines[0] = self.rest + lines[0]
+                self._keep(lines.pop())
+            if lines:
+                yield lines
 
     def _keep(self, rest: bytes) -> None:
         self.skipping = len(rest) > LINE_LIMIT

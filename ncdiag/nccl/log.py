@@ -19,15 +19,17 @@ kinds and fields), each with source, line number and text. A rank is told apart 
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import re
-from typing import Dict, Iterable, List, Optional, Tuple
+from typing import Dict, Iterable, Iterator, List, Optional, Tuple
 
-from . import assemble, events, messages
+from . import assemble, events, messages, transports
 from . import log_state as state
 from .lines import LINE_LIMIT, Lines, Speaker, label, speaker, time_of
 from .log_facts import TEXT_LIMIT, Event, NcclFacts, Source
 from .log_state import LINKS_LIMIT, ProcessState, Thread, line
-from .transports import At, is_ring, owner
+from .transports import At
 
 EVENTS_LIMIT = 20_000
 CACHE_LIMIT = 8192  # messages and prefixes remembered
@@ -35,9 +37,23 @@ THREADS_LIMIT = 50_000
 
 _CHANNEL = b"NCCL INFO Channel "
 _INFO = b"NCCL INFO "
+_NO_LINKS: Dict[bytes, int] = {}
 _RECORD = re.compile(rb"NCCL (INFO|WARN|ATTN|TRACE|CALL|DIAG|ERROR) ")
 _REPEATED = re.compile(rb" \[repeated (\d{1,9})x across (?:cluster|all nodes)\][^\n]*$")
 _GLUED = re.compile(rb"[^\s:\[\]<>|(){}\"']+:\d{1,10}:\d{1,10} (?:\[-?\d{1,10}\] )?(?:[\w./+-]{1,200}:\d{1,7} (?:\([^()]{0,200}\) )?)?$")
+
+
+@contextlib.contextmanager
+def without_collection() -> Iterator[None]:
+    """No garbage collection meanwhile. A command that reads big logs does all its reading in it: reading leaves no cycles behind, and walking
+    over all that was read again and again costs a third of the time."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
 
 
 class NcclLog:
@@ -107,77 +123,94 @@ class NcclLog:
         return self._source
 
     def _read(self, lines: List[bytes], number: int) -> None:
-        """The hot loop: channel lines, then other INFO lines; about half a microsecond a line."""
+        """The hot loop, about half a microsecond a line: channel lines of the same speaker in a row, other channel lines, other INFO lines."""
         heads, actions, source = self._heads, self._actions, self._source.name
+        run, cut, links, speaks, last = b"\n", 0, _NO_LINKS, None, b""  # the speaker of the last channel line, as prefix and as thread
         number -= 1
         for text in lines:
             number += 1
+            if text.startswith(run):
+                last = text
+                try:
+                    links[text[cut:]] += 1
+                except KeyError:
+                    self._channel(run[:-18], text[cut - 2 :], (source, number, text))
+                continue
+            if speaks is not None:
+                speaks.last, speaks.number = last, number - 1
+                speaks, run = None, b"\n"
             parts = text.split(_CHANNEL, 1)
             if len(parts) == 2:
-                try:
-                    thread = heads[parts[0]]
-                    thread.links[parts[1][2:]] += 1
-                    thread.last, thread.number = text, number
-                    continue
-                except KeyError:
-                    self._channel(parts[0], parts[1], (source, number, text))
-                    continue
+                speaks = self._channel(parts[0], parts[1], (source, number, text))
+                if speaks is not None:
+                    run, cut, links, last = parts[0] + _CHANNEL, len(parts[0]) + 20, speaks.links, text
+                continue
             parts = text.split(_INFO, 1)
             if len(parts) == 2:
-                thread = heads.get(parts[0])  # type: ignore[assignment]
-                action = actions.get(parts[1])
+                thread, action = heads.get(parts[0]), actions.get(parts[1])
                 if thread is None or action is None:
-                    self._info(parts[0], parts[1], (source, number, text))
-                else:
-                    thread.lines += 1
-                    thread.last, thread.number = text, number
+                    if parts[1][:5] not in messages.NOISE:
+                        self._info(parts[0], parts[1], (source, number, text))
+                    continue
+                thread.lines += 1
+                thread.last, thread.number = text, number
+                if action[0] is not messages.nothing:
                     action[0](thread, (source, number, text), *action[1])
             elif b"NCCL " in text:
                 self._other((source, number, text))
+        if speaks is not None:
+            speaks.last, speaks.number = last, number
 
-    def _channel(self, head: bytes, tail: bytes, at: At) -> None:
-        """A channel line that is new for its rank, or whose speaker is."""
-        if _RECORD.search(tail) or _RECORD.search(head):
+    def _channel(self, head: bytes, tail: bytes, at: At) -> Optional[Thread]:
+        """A channel line that is new for its rank, or whose speaker is. The speaker, or None where several records stand in the line."""
+        if (b"NCCL " in tail or b"NCCL " in head) and len(_RECORD.findall(at[2])) > 1:
             self._joined(at)
-            return
-        thread = self._thread(head, at)
-        rest = _REPEATED.sub(b"", self._repeated(tail[2:]))
+            return None
+        thread = self._heads.get(head) or self._thread(head, at)
+        rest = tail[2:]
         if rest in thread.links:
             thread.links[rest] += 1
-            return
-        owned = owner(rest) if len(rest) <= 512 else None
-        if owned:
-            self._link(thread, rest, at)
-        elif tail[:2].isdigit() and is_ring(rest[:LINE_LIMIT]):
+            return thread
+        if b" [repeated " in rest:
+            rest = self._unrepeated(rest)
+        seen = thread.process.seen_links.get(rest) or (transports.read(rest, at) if len(rest) <= 512 else None)
+        if seen:
+            self._link(thread, rest, seen)
+        elif tail[:2].isdigit() and transports.is_ring(rest[:LINE_LIMIT]):
             rank = thread.current()
             if rank is not None and len(rank.rings) < 256:
                 rank.rings[int(tail[:2])] = rest[:LINE_LIMIT]
+        return thread
 
-    def _link(self, thread: Thread, rest: bytes, at: At) -> None:
+    def _link(self, thread: Thread, rest: bytes, seen: transports.Seen) -> None:
+        process, rank = thread.process, thread.rank
+        process.seen_links.setdefault(rest, seen)
+        if rank is not None and rank.facts.rank != seen.owner:
+            process.loose.append(({rest: 1}, None))
+            return
         if len(thread.links) >= LINKS_LIMIT:
             thread.links_left_out += 1
             return
         thread.links[rest] = 1
-        thread.links_at.setdefault(rest, at)
-        rank = thread.current()
+        rank = rank or process.guess(thread.dev)
         if rank is not None:
-            rank.mark(state.CONNECTING, at)
+            rank.mark(state.CONNECTING, seen.at)
 
     def _info(self, head: bytes, message: bytes, at: At) -> None:
-        if _RECORD.search(message) or _RECORD.search(head):
+        if (b"NCCL " in message or b"NCCL " in head) and len(_RECORD.findall(at[2])) > 1:
             self._joined(at)
             return
         thread = self._thread(head, at)
         thread.lines += 1
         action = self._actions.get(message)
         if action is None:
-            message = _REPEATED.sub(b"", self._repeated(message[:LINE_LIMIT]))
+            message = self._unrepeated(message[:LINE_LIMIT]) if b" [repeated " in message else message[:LINE_LIMIT]
             action = messages.interpret(message)
             if action is None:
                 if events.INFO_HINTS.search(message) and self._event(thread, head, "INFO", message, at):
                     return
                 action = messages.nothing, ()
-            if len(message) <= 512:
+            if len(message) <= 512 and action[0] not in messages.ONCE:
                 if len(self._actions) >= CACHE_LIMIT:
                     self._actions.clear()
                 self._actions[message] = action
@@ -198,17 +231,17 @@ class NcclLog:
             if level == "INFO":
                 self._info(text[: records[0].start()], text[records[0].end() :], at)
             else:
-                self._event(thread, text[: records[0].start()], level, _REPEATED.sub(b"", self._repeated(text[records[0].end() :])), at)
+                self._event(thread, text[: records[0].start()], level, self._unrepeated(text[records[0].end() :]), at)
         else:
             banner = messages.VERSION.search(text)
             if banner and len(self._banners) < 10_000:
                 self._banners.append((at[0], banner.group(1).decode(), banner.group(2).decode() if banner.group(2) else None))
 
-    def _repeated(self, message: bytes) -> bytes:
-        if b"[repeated " in message:
-            match = _REPEATED.search(message)
-            self._source.ray_repeated += int(match.group(1)) if match else 0
-        return message
+    def _unrepeated(self, message: bytes) -> bytes:
+        """The message without Ray's note that other processes said it too, which is counted."""
+        match = _REPEATED.search(message)
+        self._source.ray_repeated += int(match.group(1)) if match else 0
+        return message[: match.start()] if match else message
 
     def _joined(self, at: At) -> None:
         """A line in which several records stand: each is read where it is certain where it begins, the rest is dropped."""

@@ -154,7 +154,7 @@ class Rank:
     nvls_channels: Optional[int] = None
     p2p_channels: Optional[int] = None
     net_device_count: Optional[int] = None  # "Rank r: n Net devices" (2.30.3 and later)
-    tree: Dict[str, Any] = field(default_factory=dict)  # channel -> {"up": rank, "down": [ranks]}
+    trees: str = ""  # NCCL's words, "[0] 1/8/-1->0->-1 [1] …": channel, three ranks below, this one, the one above; `transports.branches` reads it
     bootstrap_s: Dict[str, float] = field(default_factory=dict)  # total create send recv ring delay
     timings_s: Dict[str, float] = field(default_factory=dict)  # total kernels alloc bootstrap allgathers topo graphs connections rest
     links: List[Link] = field(default_factory=list)
@@ -200,7 +200,6 @@ class Source:
     name: str
     lines: int = 0
     size_bytes: int = 0
-    nccl_lines: int = 0
     cut_lines: int = 0  # lines longer than the limit, of which only the beginning was read
     joined_lines: int = 0  # lines in which two records stood
     ray_repeated: int = 0  # records Ray folded ("repeated 7x across cluster"): other ranks said them too, unseen here

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Dict, List, Optional, Tuple
 
 from .log_facts import TEXT_LIMIT, Line, Link, Process, Rank
-from .transports import At
+from .transports import At, Seen
 
+Profile = Tuple[Tuple[str, str], ...]  # name, value
 LINKS_LIMIT = 1024  # different channel lines that are kept a rank
 
 # What was seen of one rank's initialisation, in order; the numbers are only compared.
@@ -23,24 +24,26 @@ def line(at: At) -> Line:
 class RankState:
     """One rank of one communicator in one process."""
 
+    comm_id: Optional[str] = None
+    call: Optional[str] = None
+    parent: Optional[str] = None  # pointer
+    color: Optional[int] = None
+    seen = 0
+    at: Optional[At] = None
+    complete = False
+    connected_late = False
+    tree = b""  # these three are read at the end
+    bootstrap_timings = b""
+    init_timings = b""
+
     def __init__(self, process: ProcessState, rank: int, nranks: int) -> None:
         self.process = process
         self.facts = Rank(rank, -1)
         self.nranks = nranks
-        self.comm_id: Optional[str] = None
-        self.call: Optional[str] = None
-        self.parent: Optional[str] = None  # pointer
-        self.color: Optional[int] = None
-        self.seen = 0
-        self.at: Optional[At] = None
-        self.complete = False
-        self.connected_late = False
         self.links: Dict[bytes, int] = {}  # tail of a channel line -> how often, before Init COMPLETE
         self.late: Dict[bytes, int] = {}  # the same, after
-        self.links_at: Dict[bytes, At] = {}
         self.collnet: List[Link] = []
         self.rings: Dict[int, bytes] = {}
-        self.tree = b""
 
     def mark(self, seen: int, at: At) -> None:
         """Note the furthest point of the initialisation, and the line that proves it."""
@@ -55,12 +58,15 @@ class ProcessState:
         self.facts = Process(host, pid)
         self.ranks: List[RankState] = []
         self.by_pointer: Dict[str, RankState] = {}
+        self.by_text: Dict[bytes, RankState] = {}  # `comm 0x… commId 0x…` of Init START
         self.seen = 0  # LOADED … CHOSEN
         self.chosen = 0  # "Using network" lines; more of them than communicators: one initialisation has not named itself yet
         self.seen_at: Optional[At] = None
         self.bootstrap_blank: Optional[bool] = None  # "Bootstrap :" (2.23 and older) or "Bootstrap:"
         self.threads: List[Thread] = []
-        self.loose: List[Tuple[Dict[bytes, int], Dict[bytes, At], Optional[RankState]]] = []  # channel lines, and the rank they may be of
+        self.profile: Profile = ()  # what it said about itself, at the end
+        self.seen_links: Dict[bytes, Seen] = {}  # tail of a channel line -> what it says
+        self.loose: List[Tuple[Dict[bytes, int], Optional[RankState]]] = []  # channel lines, and the rank they may be of
 
     def mark(self, seen: int, at: At) -> None:
         if seen > self.seen:
@@ -82,7 +88,7 @@ class ProcessState:
 class Thread:
     """One (host, pid, tid, device): the communicator it is initialising, if it has said so."""
 
-    __slots__ = ("dev", "last", "lines", "links", "links_at", "links_left_out", "number", "process", "rank", "source", "tid")
+    __slots__ = ("dev", "last", "lines", "links", "links_left_out", "number", "process", "rank", "source", "tid")
 
     def __init__(self, process: ProcessState, tid: Optional[int], dev: Optional[int]) -> None:
         self.process = process
@@ -90,7 +96,6 @@ class Thread:
         self.dev = dev
         self.rank: Optional[RankState] = None
         self.links: Dict[bytes, int] = {}
-        self.links_at: Dict[bytes, At] = {}
         self.links_left_out = 0
         self.lines = 0  # besides channel lines
         self.last = b""
@@ -103,5 +108,5 @@ class Thread:
     def begin(self, rank: RankState) -> None:
         """From here on this thread speaks of that rank. Channel lines it printed before stay with it until the end."""
         if self.rank is None and self.links:
-            self.process.loose.append((self.links, self.links_at, rank))
-        self.rank, self.links, self.links_at = rank, (rank.late if rank.complete else rank.links), rank.links_at
+            self.process.loose.append((self.links, rank))
+        self.rank, self.links = rank, (rank.late if rank.complete else rank.links)

@@ -7,7 +7,7 @@ read once. The action is run as `function(thread, at, *arguments)`.
 from __future__ import annotations
 
 import re
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
 from . import log_state as state
 from .log_facts import NetDevice
@@ -18,7 +18,7 @@ Action = Tuple[Callable[..., None], Tuple[Any, ...]]
 
 _COMM = re.compile(
     rb"(?:\[Rank \d+\] )?(?:(?P<call>\w{1,60}) )?comm (?P<pointer>0x[0-9a-f]+|\(nil\)) rank (?P<rank>\d{1,9}) n[rR]anks (?P<nranks>\d{1,9}) "
-    rb"cudaDev (?P<cuda>-?\d{1,5})(?: nvmlDev (?P<nvml>-?\d{1,5}))? busId (?P<bus>[0-9a-f]{1,16})(?P<rest>[^\n]{0,300}?) ?- "
+    rb"cudaDev (?P<cuda>-?\d{1,5})(?: nvmlDev (?P<nvml>-?\d{1,5}))? busId (?P<bus>[0-9a-f]{1,16})(?P<rest>[^-\n]{0,300}(?:-\d[^-\n]{0,100})*)- "
     rb"(?P<what>Init START|Init COMPLETE|Destroy COMPLETE|Abort COMPLETE|Abort START|Destroy START|Revoke \w+)"
 )
 _COMM_REST = re.compile(rb"(commId|parent|color) (0x[0-9a-f]+|-?\d+)")
@@ -32,7 +32,6 @@ _SOCKET_DEVICE = re.compile(rb"\[(\d{1,4})\]([^\s:\[\]<>]{1,40}):(\S{1,80}?)<\d{
 _IB_SPEED = re.compile(rb"NET/IB: \[(\d{1,4})\] (\S{1,80}?):\S{1,100} provider=\S{1,40} speed=(\d{1,9})")
 _HCA_GDR = re.compile(rb"NET/(.{1,60}?) : GPU Direct RDMA (Enabled|Disabled) for HCA (\d{1,4}) '([^']{0,80})'")
 _GPU_GDR = re.compile(rb"GPU Direct RDMA (Enabled|Disabled) for GPU.{0,200}?(?:HCA |NET/)(\S{1,30}).{0,200}?distance (\d{1,3}) [<>]=? (\d{1,3})")
-_PAIRS = re.compile(rb"(\w+) (-?\d+(?:\.\d+)?)")
 _CONNECTED = re.compile(rb"Connected all (?:rings(?:, use ring PXN (\d) GDR (\d))?|trees)|Connected NVLS tree|Connected binomial trees")
 _COUNTS = re.compile(rb"(\d{1,4}) coll channels, (?:\d{1,4} collnet channels, )?(?:(\d{1,4}) nvls channels, )?(\d{1,4}) p2p channels")
 _NVLS = re.compile(rb"NVLS multicast support is (not )?available")
@@ -42,6 +41,22 @@ VERSION = re.compile(rb"NCCL version (\d{1,3}\.\d{1,3}(?:\.\d{1,3})?)(?:\+cuda(\
 _LOADED_PLUGIN = re.compile(rb"NET/Plugin ?: Loaded net plugin (.{1,80}?)\s*$")
 _OTHER_PLUGIN = re.compile(rb"Successfully loaded external (?:network )?plugin (.{1,200}?)\s*$")
 _NET_PLUGIN = re.compile(rb"(Initialized|Failed to initialize) NET plugin (.{1,80}?)\s*$")
+
+
+class Said(NamedTuple):
+    """A line that names a communicator."""
+
+    call: Optional[str]
+    pointer: str
+    rank: int
+    nranks: int
+    cuda_dev: int
+    nvml_dev: Optional[int]
+    bus_id: str
+    comm_id: Optional[str]
+    parent: Optional[str]
+    color: Optional[int]
+    what: str  # Init START, Init COMPLETE, Destroy COMPLETE …
 
 
 def _text(raw: bytes) -> str:
@@ -159,38 +174,56 @@ def _qp(thread: Thread, at: At, mtu: int, gid_index: Optional[int]) -> None:
         thread.process.note("gid_index", at)
 
 
-def _comm(thread: Thread, at: At, said: Dict[str, Any]) -> None:
+def _comm(thread: Thread, at: At, said: Said) -> None:
     """Init START, Init COMPLETE, Destroy …: the lines that name a communicator."""
-    process, pointer = thread.process, said["pointer"]
+    process, pointer = thread.process, said.pointer
     rank = process.by_pointer.get(pointer)
     if rank is None or not _same(rank, said):
         if len(process.ranks) >= 4096:
             return
-        rank = process.by_pointer[pointer] = RankState(process, said["rank"], said["nranks"])
+        rank = process.by_pointer[pointer] = RankState(process, said.rank, said.nranks)
         process.ranks.append(rank)
+        process.by_text[_identity(at[2])] = rank
     facts = rank.facts
-    facts.pointer, facts.cuda_dev, facts.bus_id = pointer, said["cuda"], said["bus"]
-    facts.nvml_dev = said["nvml"] if said["nvml"] is not None else facts.nvml_dev
-    rank.comm_id = said["comm_id"] or rank.comm_id
-    rank.parent, rank.color = said["parent"] or rank.parent, said["color"] if said["color"] is not None else rank.color
-    rank.call = said["call"] or rank.call
-    if said["what"] == "Init START":
+    facts.pointer, facts.cuda_dev, facts.bus_id = pointer, said.cuda_dev, said.bus_id
+    facts.nvml_dev = said.nvml_dev if said.nvml_dev is not None else facts.nvml_dev
+    rank.comm_id = said.comm_id or rank.comm_id
+    rank.parent, rank.color = said.parent or rank.parent, said.color if said.color is not None else rank.color
+    rank.call = said.call or rank.call
+    if said.what == "Init START":
         rank.mark(state.START, at)
-    elif said["what"] == "Init COMPLETE":
+    elif said.what == "Init COMPLETE":
         rank.complete = True
         rank.mark(state.COMPLETE, at)
-    elif said["what"].endswith("COMPLETE"):
+    elif said.what.endswith("COMPLETE"):
         rank.mark(state.DESTROYED, at)
     thread.begin(rank)
 
 
-def _same(rank: RankState, said: Dict[str, Any]) -> bool:
+def _complete(thread: Thread, at: At, message: bytes) -> None:
+    """Init COMPLETE repeats the text of Init START, so that text is looked up before it is read."""
+    rank = thread.process.by_text.get(_identity(message))
+    if rank is not None and not rank.complete:
+        rank.complete = True
+        rank.mark(state.COMPLETE, at)
+        thread.begin(rank)
+        return
+    match = _COMM.match(message)
+    if match:
+        _comm(thread, at, _said(match))
+
+
+def _identity(message: bytes) -> bytes:
+    return message[message.find(b"comm 0x") : message.rfind(b"- Init ")].rstrip()
+
+
+def _same(rank: RankState, said: Said) -> bool:
     """Whether that pointer still is the communicator it was: memory is used again after a destroy."""
-    if rank.facts.rank != said["rank"] or rank.nranks != said["nranks"]:
+    if rank.facts.rank != said.rank or rank.nranks != said.nranks:
         return False
-    if said["comm_id"] and rank.comm_id:
-        return bool(said["comm_id"] == rank.comm_id)
-    return not (said["what"] == "Init START" and rank.seen >= state.DESTROYED)
+    if said.comm_id and rank.comm_id:
+        return bool(said.comm_id == rank.comm_id)
+    return not (said.what == "Init START" and rank.seen >= state.DESTROYED)
 
 
 def _nodes(thread: Thread, at: At, pointer: str, numbers: Tuple[int, ...], mnnvl: Optional[bool]) -> None:
@@ -247,14 +280,19 @@ def _counts(thread: Thread, at: At, coll: int, nvls: Optional[int], p2p: int) ->
         rank.mark(state.TUNED, at)
 
 
-def _numbers(thread: Thread, at: At, name: str, values: Dict[str, float], who: Optional[int]) -> None:
-    """Bootstrap timings and Init timings."""
+def _bootstrapped(thread: Thread, at: At, text: bytes) -> None:
     rank = thread.current()
-    if rank is None or (who is not None and rank.facts.rank != who):
-        return
-    setattr(rank.facts, name, values)
-    rank.mark(state.MET if name == "bootstrap_s" else state.COMPLETE, at)
-    rank.complete = rank.complete or name == "timings_s"
+    if rank is not None:
+        rank.bootstrap_timings = text[:500]
+        rank.mark(state.MET, at)
+
+
+def _timed(thread: Thread, at: At, text: bytes) -> None:
+    rank = thread.current()
+    if rank is not None:
+        rank.init_timings = text[:500]
+        rank.complete = True
+        rank.mark(state.COMPLETE, at)
 
 
 def _net_count(thread: Thread, at: At, who: int, count: int) -> None:
@@ -275,6 +313,13 @@ def _collnet(thread: Thread, at: At, rest: bytes) -> None:
         rank.collnet.append(found)
 
 
+ONCE = frozenset((_comm, _complete, _nodes, _tree, _bootstrapped, _timed, _operation, _collnet))  # messages not worth remembering: each is said once
+
+
+# Beginnings of lines that come in great number (subsystems GRAPH, TUNING, ALLOC …) and say nothing kept.
+NOISE = frozenset((b"Ring ", b"Tree ", b"CPU/0", b"CPU/1", b"GPU/0", b"GPU/1", b"GPU/2", b"+ PCI", b"+ NVL", b"+ NET", b"+ SYS", b"+ GPU", b"+ C2C", b"     "))
+
+
 # --- reading a message ---------------------------------------------------------------------------------------------------------------------
 
 
@@ -290,15 +335,11 @@ def interpret(message: bytes) -> Optional[Action]:
 
 
 def _read_comm(message: bytes) -> Optional[Action]:
+    if message.endswith(b"- Init COMPLETE"):
+        return _complete, (message,)
     match = _COMM.match(message)
     if match:
-        said = {key: _text(value) if value else None for key, value in match.groupdict().items() if key != "rest"}
-        more = dict(_COMM_REST.findall(match["rest"]))
-        numbers = {key: int(match[key]) if match[key] else None for key in ("rank", "nranks", "cuda", "nvml")}
-        comm_id = _text(more[b"commId"]) if b"commId" in more else None
-        parent = _text(more[b"parent"]) if b"parent" in more else None
-        said.update(numbers, comm_id=comm_id, parent=parent, color=int(more[b"color"], 0) if b"color" in more else None)  # type: ignore[arg-type]
-        return _comm, (said,)
+        return _comm, (_said(match),)
     match = _NODES.match(message)
     if match:
         return _nodes, (_text(match[1]), tuple(int(x) for x in match.groups()[1:6]), match[7] == b"1" if match[7] else None)
@@ -306,6 +347,16 @@ def _read_comm(message: bytes) -> Optional[Action]:
     if match:
         return _operation, (_text(match[1]), int(match[2], 16), _text(match[3]))
     return None
+
+
+def _said(match: re.Match[bytes]) -> Said:
+    call, pointer, rank, nranks, cuda, nvml, bus, rest, what = match.groups()
+    more = dict(_COMM_REST.findall(rest))
+    comm_id, parent, color = more.get(b"commId"), more.get(b"parent"), more.get(b"color")
+    return Said(
+        _text(call) if call else None, _text(pointer), int(rank), int(nranks), int(cuda), int(nvml) if nvml else None, _text(bus),
+        _text(comm_id) if comm_id else None, _text(parent) if parent else None, int(color, 0) if color else None, _text(what),
+    )  # fmt: skip
 
 
 def _read_setting(message: bytes) -> Optional[Action]:
@@ -320,8 +371,7 @@ def _read_setting(message: bytes) -> Optional[Action]:
 
 def _read_bootstrap(message: bytes) -> Optional[Action]:
     if message.startswith(b"Bootstrap timings total "):
-        values = {_text(key): float(value) for key, value in _PAIRS.findall(message[17:])}
-        return _numbers, ("bootstrap_s", values, None)
+        return (_bootstrapped, (message[18:],)) if message.rstrip().endswith(b")") else None
     head, using, rest = message.partition(b": Using")
     match = _ADDRESS.search(rest[:400]) if using else None
     if match:
@@ -368,12 +418,9 @@ def _read_plugin(message: bytes) -> Optional[Action]:
 
 
 def _read_timings(message: bytes) -> Optional[Action]:
-    if not message.startswith((b"Init timings:", b"Init timings - ")):
-        return None
-    values = {_text(key): float(value) for key, value in _PAIRS.findall(message)}
-    who = values.pop("rank", None)
-    values.pop("nranks", None)
-    return (_numbers, ("timings_s", values, int(who))) if who is not None and "rest" in values else None
+    if message.startswith((b"Init timings:", b"Init timings - ")) and message.rstrip().endswith(b")"):
+        return _timed, (message[12:],)
+    return None
 
 
 def _read_connected(message: bytes) -> Optional[Action]:

@@ -6,11 +6,12 @@ to rank 7 over device 0 of the network IB through the GPU of rank 9 (PXN). `Chan
 
 from __future__ import annotations
 
+import functools
 import re
-from typing import Dict, Iterable, List, Optional, Tuple
+from typing import Dict, Iterable, List, NamedTuple, Optional, Tuple
 
 from .. import nodeset
-from .log_facts import Line, Link, Ring
+from .log_facts import TEXT_LIMIT, Line, Link, Ring
 
 At = Tuple[str, int, bytes]  # source, line number, the line
 
@@ -18,52 +19,58 @@ _LINK = re.compile(rb"(?:/(\d{1,3}))? ?: (\d{1,9})\[([0-9a-f]{1,12})\] -> (\d{1,
 _RING = re.compile(rb"/\d{1,3} ?:[ \d]{2,}$")
 _NET = re.compile(r"NET/(.+)/(\d{1,5})(?:\((\d{1,9})\))?(.*)$")
 _COLLNET = re.compile(rb"\d{1,3}(?:/\d{1,3})? ?: (\d{1,9}) \[(send|receive)\] via COLLNET/(.+)/(\d{1,5})(\S*)$")
-_TREE = re.compile(rb"\[(\d{1,3})\] (-?\d{1,9})/(-?\d{1,9})/(-?\d{1,9})->(-?\d{1,9})->(-?\d{1,9})(?= |$)")
+_TREE = re.compile(r"(-?\d{1,9})/(-?\d{1,9})/(-?\d{1,9})->-?\d{1,9}->(-?\d{1,9})$")
+_BRANCH = re.compile(r"\[(\d{1,3})\] (\S+)")
 _P2P_FLAGS = re.compile(r"((?:/read|/CE)*)$")
 
 
-def owner(tail: bytes) -> Optional[Tuple[int, int, int]]:
-    """The rank that prints this line, its peer, and the NVML device or bus id (hex) of that rank; None when it is no complete channel line.
+class Seen(NamedTuple):
+    """A channel line, as far as it is read when it first comes."""
 
-    `tail` is what follows the two digits of the channel.
-    """
+    owner: int  # the rank that prints it
+    device: int  # that rank's NVML device, or bus id in old releases
+    peer: int
+    receives: bool
+    p2p: bool
+    via: bytes
+    at: At
+
+
+def read(tail: bytes, at: At) -> Optional[Seen]:
+    """`tail` is what follows the two digits of the channel; None when it is no complete channel line."""
     match = _LINK.match(tail)
     if not match:
         return None
-    _, left, left_dev, right, right_dev, direction, _ = match.groups()
+    connection, left, left_dev, right, right_dev, direction, via = match.groups()
     if direction == b"receive":
-        return int(right), int(left), int(right_dev, 16)
-    return int(left), int(right), int(left_dev, 16)
+        return Seen(int(right), int(right_dev, 16), int(left), True, connection == b"1", via, at)
+    return Seen(int(left), int(left_dev, 16), int(right), False, connection == b"1", via, at)
+
+
+def placed(seen: Seen, channels: int) -> Link:
+    """The link of a channel line that came that often."""
+    _, _, peer, receives, p2p, via, (source, number, text) = seen
+    transport, device, gdr, shared, proxy, flags = _via(via)
+    at = Line(source, number, text[:TEXT_LIMIT].decode("utf-8", "replace"))
+    return Link(peer, "receive" if receives else "send", transport, device, gdr, shared, proxy, flags, channels, p2p, at)
 
 
 def is_ring(tail: bytes) -> bool:
     return _RING.match(tail) is not None
 
 
-def link(tail: bytes, count: int, at: Line) -> Optional[Link]:
-    """One channel line as a Link of `count` channels."""
-    match = _LINK.match(tail)
-    if not match:
-        return None
-    connection, left, _, right, _, direction, via = match.groups()
-    found = _via(via.decode("utf-8", "replace").rstrip())
-    found.direction = "receive" if direction == b"receive" else "send"
-    found.peer = int(left if direction == b"receive" else right)
-    found.p2p = connection == b"1"
-    found.channels, found.at = count, at
-    return found
-
-
-def _via(via: str) -> Link:
+@functools.lru_cache(maxsize=1024)
+def _via(raw: bytes) -> Tuple[str, Optional[int], bool, bool, Optional[int], str]:
+    """What follows `via`: transport, device, GPUDirect, shared, proxy rank, what else."""
+    via = raw.decode("utf-8", "replace").rstrip()
     match = _NET.match(via)
     if match:
         name, device, proxy, rest = match.groups()
-        gdr, shared = "/GDRDMA" in rest, "/Shared" in rest
         flags = rest.replace("/GDRDMA", "").replace("/Shared", "")
-        return Link(-1, "send", "NET/" + name, int(device), gdr, shared, int(proxy) if proxy else None, flags)
+        return "NET/" + name, int(device), "/GDRDMA" in rest, "/Shared" in rest, int(proxy) if proxy else None, flags
     end = _P2P_FLAGS.search(via)
     flags = end.group(1) if end else ""
-    return Link(-1, "send", via[: len(via) - len(flags)], flags=flags)
+    return via[: len(via) - len(flags)], None, False, False, None, flags
 
 
 def collnet(rest: bytes, at: Line) -> Optional[Link]:
@@ -104,12 +111,35 @@ def rings(orders: Dict[int, bytes], nranks: int) -> List[Ring]:
     return list(found.values())
 
 
-def tree(rest: bytes) -> Dict[str, object]:
-    """`[0] 1/-1/-1->0->-1 [1] …` as channel -> up (None: root) and down."""
-    found: Dict[str, object] = {}
-    for channel, a, b, c, _, up in _TREE.findall(rest):
-        found[channel.decode()] = {"up": int(up) if int(up) >= 0 else None, "down": [int(x) for x in (a, b, c) if int(x) >= 0]}
+class Branch(NamedTuple):
+    """The neighbours of a rank in the trees of some channels."""
+
+    up: Optional[int]  # None: it is the root
+    down: List[int]
+    channels: List[int]
+
+
+def branches(trees: str) -> List[Branch]:
+    """`[0] 1/-1/-1->0->-1 [1] …`: who is above (None: nobody) and below this rank, channels with the same neighbours together."""
+    channels: Dict[str, List[str]] = {}
+    for number, neighbours in _BRANCH.findall(trees):
+        channels.setdefault(neighbours, []).append(number)
+    found = []
+    for neighbours, numbers in channels.items():
+        match = _TREE.match(neighbours)
+        if match:
+            a, b, c, up = map(int, match.groups())
+            found.append(Branch(up if up >= 0 else None, [x for x in (a, b, c) if x >= 0], [int(number) for number in numbers]))
     return found
+
+
+def seconds(text: bytes) -> Dict[str, float]:
+    """`… total 2.13 (kernels 0.22, alloc 1.62)` as name -> seconds; empty when a number is cut."""
+    words = text[text.rfind(b"total ") :].translate(None, b"(),\r").decode("ascii", "replace").split()
+    try:
+        return dict(zip(words[::2], map(float, words[1::2])))
+    except ValueError:
+        return {}
 
 
 def name(one: Link) -> str:
