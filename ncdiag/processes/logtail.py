@@ -118,9 +118,13 @@ def _read(path: str, name: str) -> Log:
     return Log(redact.text(name), head, tail)
 
 
+_KEY_END = re.compile(r"\A(?:(?!-----BEGIN )[\s\S])*?-----END [A-Z ]*PRIVATE KEY-----")
+
+
 def _lines(raw: bytes) -> list[str]:
-    """Masked lines; of a line that was rewritten with carriage returns the last state."""
-    text = redact.text(raw.decode("utf-8", "backslashreplace"))
+    """Masked lines; of a line that was rewritten with carriage returns the last state. A private key that the piece starts in goes too."""
+    text = raw.decode("utf-8", "backslashreplace")
+    text = redact.text(_KEY_END.sub(redact.MASK, text) if "PRIVATE KEY-----" in text else text)
     return [line.rstrip("\r").rpartition("\r")[2][:LINE_LENGTH] for line in text.split("\n") if line.strip()]
 
 
