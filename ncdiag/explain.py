@@ -143,6 +143,9 @@ def _strength(signal: Signal) -> tuple[int, float]:
     return (-_TIER[(signal.says, signal.condition)], signal.order)
 
 
+GOOD = ("healthy", "slow-not-hung")
+ASIDE = frozenset({"ptrace-denied", "dns-unresponsive", "env-unknown-or-invalid"})  # as conditions they do not slow a job that works
+GOOD_TIER = 55  # after what slows a job, before what is only possible
 _TIER = {
     (Says.NAMED, False): 90,
     (Says.STRONG, False): 80,
@@ -155,12 +158,15 @@ _TIER = {
 
 def _rank(group: list[Signal]) -> tuple[int, bool, float]:
     first = group[0]
-    return (-_TIER[(first.says, first.condition)], first.cause in _GENERIC, min(signal.order for signal in group))
+    tier = GOOD_TIER if first.cause in GOOD else _TIER[(first.says, first.condition)]
+    if first.condition and first.cause in ASIDE:
+        tier = _TIER[(Says.HINT, True)]
+    return (-tier, first.cause in _GENERIC, min(signal.order for signal in group))
 
 
 def brings_about(cause: str, other: str) -> bool:
     """Whether `other` usually follows from `cause`."""
-    if cause in ("healthy", "slow-not-hung", "unresolved"):
+    if cause in (*GOOD, "unresolved"):
         return False
     return other in FOLLOWS.get(cause, ()) or (other in _GENERIC and cause not in _GENERIC)
 
@@ -208,7 +214,7 @@ def _unresolved(symptoms: Sequence[Signal], causes: list[Cause], remedies: dict[
     known = {cause.cause for cause in causes}
     candidates = [name for symptom in symptoms for name in symptom.candidates]
     fitting = [cause for cause in causes if cause.confidence != "possible" or cause.cause in candidates]
-    rest = [cause for cause in causes if cause not in fitting and cause.cause not in ("healthy", "slow-not-hung")]
+    rest = [cause for cause in causes if cause not in fitting and cause.cause not in GOOD]
     head = Cause("unresolved", "possible", first.summary, dict(first.where), list(first.evidence[:EVIDENCE_LIMIT]),
                  remedy="collect what is listed under next; do not change settings on this evidence alone")
     named = []
@@ -248,7 +254,7 @@ def _limit(causes: list[Cause]) -> list[Cause]:
 
 def _next(causes: Sequence[Cause], steps: dict[str, tuple[str, ...]]) -> list[str]:
     """What would make the first causes surer; nothing where the first one is sure or nothing is wrong."""
-    if not causes or causes[0].confidence == "sure" or causes[0].cause in ("healthy", "slow-not-hung"):
+    if not causes or causes[0].confidence == "sure" or causes[0].cause in GOOD:
         return []
     wanted = [step for cause in causes[:3] for step in steps.get(cause.cause, ())]
     return list(dict.fromkeys(wanted))[:6]

@@ -51,16 +51,42 @@ def of_streams(streams: Iterable[Stream], notes: list[str] | None = None) -> Dia
         scanner.end(stream.name)
         nccl.end(stream.name)
     facts = nccl.finish()
-    signals = [*scanner.signals(), *structure.signals(facts, order)]
+    readers.exceptions.known = scanner.matched
+    signals = _without_the_end([*scanner.signals(), *structure.signals(facts, order)], readers)
+    _silent_death(signals, readers, len(order))
     signals.extend(_outcome(signals, readers, facts, order))
     return Diagnosis(explain(signals, REMEDIES, NEXT), facts, list(order), [*notes, *facts.notes], [(name, stage) for name, stage, _ in readers.starts.reached()])
+
+
+def _without_the_end(signals: Sequence[Signal], readers: Readers) -> list[Signal]:
+    """Without the noise of servers that had come up and were then told to end."""
+    ended = readers.starts.ended
+    if not ended:
+        return list(signals)
+
+    def noise(signal: Signal) -> bool:
+        source = signal.evidence[0].source if signal.evidence else ""
+        weak = signal.says <= Says.SYMPTOM or signal.cause in ("engine-exception", "framework-version-bug", "rank-died")
+        after = source in ended and signal.order > ended[source]
+        return weak and (after or (source not in ended and signal.says is Says.CASCADE))
+
+    return [signal for signal in signals if not noise(signal)]
+
+
+def _silent_death(signals: Sequence[Signal], readers: Readers, sources: int) -> None:
+    """A peer is gone, several logs are here, and none of them holds an exception of its own: a process was killed."""
+    if sources < 2 or readers.exceptions.own() or any(signal.says >= Says.STRONG and not signal.condition for signal in signals):
+        return
+    for signal in signals:
+        if signal.cause == "rank-died" and signal.says is Says.HINT:
+            signal.says = Says.STRONG
 
 
 def _outcome(signals: Sequence[Signal], readers: Readers, facts: NcclFacts, order: dict[str, float]) -> Iterator[Signal]:
     """`healthy` and `slow-not-hung`, where something shows that it worked and nothing that it ended."""
     starts, bench = readers.starts, readers.bench
-    ending = [signal for signal in signals if not signal.condition and (signal.says is not Says.CASCADE or "engine reports" in signal.summary)]
-    done = bench.worked or starts.served or starts.ready
+    ending = [signal for signal in signals if not signal.condition]
+    done = bench.worked or starts.served or starts.ready or starts.worked
     last = max((signal.order for signal in ending), default=-1.0)
     if ending and (done is None or last > done.order or any(signal.says >= Says.HINT for signal in ending)):
         return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from ncdiag.logs.addresses import Addresses
 from ncdiag.logs.bench import Bench
 from ncdiag.logs.pasted.gids import Gids
 from ncdiag.logs.pasted.smi import Smi
@@ -25,7 +26,8 @@ class Readers:
     stacks: Stacks = field(default_factory=Stacks)
     sockets: Sockets = field(default_factory=Sockets)
     watchdog: Watchdog = field(default_factory=Watchdog)
-    others: tuple[Reader, ...] = field(default_factory=lambda: (OutOfMemory(), Exceptions(), Gids(), Smi(), FileSystems(), Links(), Processes()))
+    exceptions: Exceptions = field(default_factory=Exceptions)
+    others: tuple[Reader, ...] = field(default_factory=lambda: (OutOfMemory(), Addresses(), Gids(), Smi(), FileSystems(), Links(), Processes()))
 
     def all(self) -> list[Reader]:
-        return [self.starts, self.bench, self.stacks, self.sockets, self.watchdog, *self.others]
+        return [self.starts, self.bench, self.stacks, self.sockets, self.watchdog, self.exceptions, *self.others]

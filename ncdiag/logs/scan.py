@@ -18,6 +18,7 @@ LINE_LIMIT = 64 * 1024  # bytes of a line that are read
 SHAPES_LIMIT = 200_000  # remembered shapes of lines without a literal
 ALIKE_LIMIT = 4  # matches of one rule in one source that are kept; the rest is counted
 MATCHES_LIMIT = 400  # of one rule over all sources
+MATCHED_LIMIT = 100_000  # lines
 
 _NUMBERS = b"0123456789abcdefx"
 _ANSI = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\^_])")
@@ -95,6 +96,8 @@ class Scanner:
         self._total: dict[int, int] = {}
         self._order = 0
         self.found: list[Signal] = []
+        self.matched: set[tuple[str, int]] = set()
+        """`(source, line)` of lines that a rule matched, as far as they are kept in mind."""
 
     @property
     def position(self) -> int:
@@ -170,6 +173,8 @@ class Scanner:
         seen = self._alike.get(key, 0)
         self._alike[key] = seen + 1
         total = self._total.get(id(rule), 0)
+        if len(self.matched) < MATCHED_LIMIT:
+            self.matched.add((line.source, line.number))
         if seen >= ALIKE_LIMIT or total >= MATCHES_LIMIT:
             return
         self._total[id(rule)] = total + 1

@@ -27,6 +27,8 @@ class Exceptions:
         self._found: list[tuple[Line, str, str, str]] = []
         self._left = 0
         self._file = ""
+        self.known: set[tuple[str, int]] = set()
+        """`(source, line)` of lines that a rule knows."""
 
     def take(self, line: Line) -> bool:
         text = line.text
@@ -48,8 +50,12 @@ class Exceptions:
     def end(self, source: str) -> None:
         self._left = 0
 
+    def own(self) -> list[tuple[Line, str, str, str]]:
+        """Exceptions that neither follow from another process's nor are known to a rule: line, type, text, file."""
+        return [found for found in self._found if not _CASCADE.search(found[1] + ": " + found[2]) and (found[0].source, found[0].number) not in self.known]
+
     def signals(self) -> Iterator[Signal]:
-        own = [found for found in self._found if not _CASCADE.search(found[1] + ": " + found[2])]
+        own = self.own()
         if not own:
             return
         line, kind, text, file = min(own, key=lambda found: found[0].order)

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from ncdiag.explain import Says, Signal
-from ncdiag.logs.model import Line
+from ncdiag.logs.model import Line, speaker
+from ncdiag.nodeset import ranks
 
 MARKERS: tuple[tuple[str, str], ...] = (
     ("vLLM API server version", "config"),
@@ -45,6 +46,26 @@ _INIT = re.compile(r"world_size=(?P<world>\d+) rank=(?P<rank>\d+) local_rank=(?P
 _CLOCK = re.compile(r"(?<!\d)(\d\d):(\d\d):(\d\d)(?!\d)")
 _SERVED = re.compile(r'" 200 OK|HTTP/1\.1" 200|generation throughput: (?!0\.0 )[\d.]+|gen throughput \(token/s\): [1-9]|Successful requests: +[1-9]')
 _READY = ORDER.index("ready")
+WORKED = ("node:__internal_head__", "initialized with NCCL version", "elapsed time per iteration", "Ray runtime started.", "tokens/sec", "Throughput: ", "samples per second", "Benchmark duration (s)", "Output token throughput",
+          "Training complete", "All ranks passed", "sanity check is successful")
+"""What is printed only after the ranks or nodes had done something together. Sources: Ray's cluster_resources() and `ray start`, DeepEP, Megatron, vLLM and SGLang benchmarks, vLLM's sanity test."""
+ENDED = ("shutdown triggered", "trigger received signal=", "SIGTERM received at time", "Shutting down", "Gracefully stopping", "Received exit signal SIGTERM")
+"""What a server says when it is told to end."""
+LOADING = ("Load weight begin", "Detected fp8 checkpoint", "Init torch distributed", "Attempting to load")
+CHECKPOINT = re.compile(r"Checkpoint size: (?P<size>[\d.]+) GiB")
+_FITS = {
+    "placement-group": ("ray-resources-infeasible", "ray-placement-group-leaked", "ray-gcs-unreachable"),
+    "workers-spawn": ("rank-missing", "bootstrap-blocked-firewall", "node-ip-wrong-interface"),
+    "rendezvous": ("rank-missing", "bootstrap-blocked-firewall", "socket-ifname-wrong"),
+    "nccl": ("p2p-broken", "socket-ifname-wrong", "bootstrap-blocked-firewall"),
+    "groups-ready": ("rank-missing", "p2p-broken", "node-ip-wrong-interface"),
+    "load": ("storage-slow", "slow-not-hung", "rank-stuck-outside-collective"),
+    "loaded": ("node-ip-wrong-interface", "slow-load-peer-timeout", "rank-stuck-outside-collective"),
+    "profiled": ("p2p-broken", "slow-not-hung", "rank-stuck-outside-collective"),
+    "kv-cache": ("p2p-broken", "slow-not-hung", "rank-stuck-outside-collective"),
+    "captured": ("slow-not-hung", "rank-stuck-outside-collective"),
+}
+"""Stage after which a start stands still -> what that usually is."""
 SLOW_LOAD_S = 300.0
 
 
@@ -61,13 +82,19 @@ class _Source:
 class Starts:
     """One engine start per source."""
 
-    triggers = tuple(dict.fromkeys([literal for literal, _ in MARKERS] + ["200 OK", '1.1" 200', "generation throughput", "gen throughput", "Successful requests"]))
+    triggers = tuple(dict.fromkeys([literal for literal, _ in MARKERS] + ["200 OK", '1.1" 200', "generation throughput", "gen throughput", "Successful requests", *WORKED, *ENDED, *LOADING, "Checkpoint size: "]))
 
     def __init__(self) -> None:
         self.sources: dict[str, _Source] = {}
         self.methods: dict[int, tuple[str, Line]] = {}
         self.served: Line | None = None
         self.ready: Line | None = None
+        self.worked: Line | None = None
+        self.ended: dict[str, float] = {}
+        """Source -> order of the line with which a server that had come up began to end."""
+        self._loaded: dict[int, Line] = {}
+        self._seen: dict[int, Line] = {}
+        self._checkpoints: dict[str, Line] = {}
 
     def take(self, line: Line) -> bool:
         source = self.sources.setdefault(line.source, _Source())
@@ -83,6 +110,16 @@ class Starts:
                 if index == _READY:
                     self.ready = line
                 break
+        if any(word in line.text for word in WORKED):
+            self.worked = line
+        if source.stage == _READY and line.source not in self.ended and any(word in line.text for word in ENDED):
+            self.ended[line.source] = line.order
+        rank = speaker(line.text).get("rank")
+        if isinstance(rank, int):
+            (self._loaded if "Load weight end" in line.text or "Loading weights took" in line.text else self._seen).setdefault(rank, line)
+        checkpoint = CHECKPOINT.search(line.text)
+        if checkpoint:
+            self._checkpoints.setdefault(checkpoint["size"], line)
         version = _VERSION.search(line.text)
         if version:
             source.versions.setdefault(version["version"], line)
@@ -99,6 +136,27 @@ class Starts:
     def signals(self) -> Iterator[Signal]:
         yield from self._versions()
         yield from self._addresses()
+        if len(self._checkpoints) > 1 and len({line.source for line in self._checkpoints.values()}) > 1:
+            yield Signal("model-path-missing", Says.STRONG, "the nodes load different models: checkpoint sizes " + " and ".join(sorted(self._checkpoints)) + " GiB", [line.evidence() for line in self._checkpoints.values()],
+                         order=min(line.order for line in self._checkpoints.values()), remedy="put the same files at the same path on all nodes")
+        late = sorted(set(self._seen) - set(self._loaded))
+        if self._loaded and late and self.ready is None:
+            some = [self._seen[late[0]], next(iter(self._loaded.values()))]
+            yield Signal("slow-load-peer-timeout", Says.HINT, f"rank {ranks(self._loaded)} has loaded its weights, rank {ranks(late)} has not yet: the first ones wait for the others", [line.evidence() for line in some],
+                         {"rank": ranks(late)}, condition=True, order=some[0].order)
+        yield from self._standing()
+
+    def _standing(self) -> Iterator[Signal]:
+        """A start that is not finished in what is here."""
+        if self.ready is not None or self.served is not None:
+            return
+        stages = [(source.stage, source.line) for source in self.sources.values() if source.line is not None and source.stage >= 0]
+        if not stages:
+            return
+        stage, line = min(stages, key=lambda pair: pair[0])
+        name = ORDER[stage]
+        if name in _FITS:
+            yield Signal("", Says.SYMPTOM, f"a start came to {name}, and no further in what is here", [line.evidence()] if line else [], {"stage": name}, order=1e12, candidates=_FITS[name])
 
     def _versions(self) -> Iterator[Signal]:
         versions: dict[str, Line] = {}
@@ -116,6 +174,10 @@ class Starts:
             if url.startswith("tcp://"):
                 urls.setdefault(url, line)
         hosts = {url[6:].rpartition(":")[0] for url in urls}
+        ports = {url.rpartition(":")[2] for url in urls}
+        if len(hosts) == 1 and len(ports) > 1 and len({line.source for line in urls.values()}) > 1:
+            yield Signal("bootstrap-peer-unreachable", Says.STRONG, "the ranks are told different ports of the rendez-vous: " + ", ".join(sorted(urls)), [line.evidence() for line in urls.values()],
+                         order=min(line.order for line in urls.values()), remedy="the same --master-port on all nodes")
         if len(hosts) > 1:
             yield Signal("node-ip-wrong-interface", Says.STRONG, "the ranks are told different rendez-vous addresses: " + ", ".join(sorted(urls)),
                          [line.evidence() for line in urls.values()], order=min(line.order for line in urls.values()),

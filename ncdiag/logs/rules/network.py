@@ -69,7 +69,7 @@ RULES = (
          unless=r"IPv6 network addresses|huggingface\.co|hf\.co|HTTPSConnection"),
     rule("dns-unresponsive", Says.HINT, "IPv6 network addresses of", "torch looks a name up in vain ({peer}); harmless where only IPv4 is used",
          r"addresses of \((?P<peer>[^,)]+)", condition=True),
-    rule("dns-unresponsive", Says.STRONG, "The hostname of the client socket cannot be retrieved", "reverse look-ups of addresses run into their time limit",
+    rule("dns-unresponsive", Says.HINT, "The hostname of the client socket cannot be retrieved", "reverse look-ups of addresses run into their time limit",
          r"err=-[23]", condition=True, remedy="make reverse look-ups answer (or `hosts: files` first in /etc/nsswitch.conf): each one costs about 10 s"),
     rule("dns-unresponsive", Says.NAMED, ("communications error to", "connection timed out; no servers could be reached"), "the name server does not answer"),
     # --- ports

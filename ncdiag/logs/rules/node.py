@@ -26,7 +26,7 @@ RULES = (
     rule("cumem-failure", Says.STRONG, ("cuMemCreate", "cuMemMap", "cuMemSetAccess", "cuMemImportFromShareableHandle", "cuMemExportToShareableHandle", "cumem_allocator", "cuMemAddressReserve", "cuMemRelease", "ncclCuMem", "cuMemHost", "cuMem allocation"),
          "a cuMem allocation or its sharing fails", r"(?i)(?:fail|error|invalid|not supported|not permitted|unable)", unless=r"NCCL INFO|Multicast|NVLS|MNNVL|File \"|IMEX|fabric",
          remedy="NCCL_CUMEM_ENABLE=0 (and NCCL_CUMEM_HOST_ENABLE=0) on all ranks to go on"),
-    rule("", Says.CASCADE, "cuMem host allocations do not appear to be working", "NCCL falls back from cuMem host memory to /dev/shm; harmless where that is large enough"),
+    rule("", Says.CASCADE, "cuMem host allocations do not appear to be working", "NCCL falls back from cuMem host memory to /dev/shm; harmless where that is large enough", condition=True),
     # --- peer access
     rule("p2p-broken", Says.NAMED, "P2P is disabled between NVLINK connected GPUs", "GPUs {a} and {b} are joined by NVLink but cannot reach each other", r"GPUs (?P<a>\d+) and (?P<b>\d+)",
          remedy="look at NVLink state (nvidia-smi nvlink -s), Fabric Manager and Xid; NCCL_IGNORE_DISABLED_P2P=1 only hides it"),
@@ -107,7 +107,7 @@ RULES = (
     rule("visible-devices-conflict", Says.STRONG, ("invalid literal for int() with base 10: 'GPU-", "invalid literal for int() with base 10: 'MIG-"), "visible devices are given as UUIDs, which this version does not read"),
     rule("duplicate-gpu", Says.NAMED, ("Duplicate GPU detected", "Multiple Ranks are using the same GPU", "Multiple ranks detected using the same GPU"), "two ranks are on one GPU{where}",
          r"(?:rank (?P<rank>\d+) and rank \d+ both on CUDA device (?P<device>[0-9a-f]+))?", remedy="give each local rank its own GPU: LOCAL_RANK, CUDA_VISIBLE_DEVICES, torch.cuda.set_device"),
-    rule("ptrace-denied", Says.NAMED, ("Try running again with elevated permissions", "ptrace: Operation not permitted", "Could not attach to process", "ptrace_scope", "Failed to suspend process", "SYS_PTRACE"), "stacks cannot be read here: ptrace is not permitted",
+    rule("ptrace-denied", Says.STRONG, ("Try running again with elevated permissions", "ptrace: Operation not permitted", "Could not attach to process", "ptrace_scope", "Failed to suspend process", "SYS_PTRACE"), "stacks cannot be read here: ptrace is not permitted",
          unless=r"(?i)cap-add|--cap|ptrace_scope\s*=\s*0", condition=True, remedy="CAP_SYS_PTRACE for the container (docker --cap-add SYS_PTRACE; Kubernetes securityContext), or run as the process's user with kernel.yama.ptrace_scope=0"),
     rule("ptrace-denied", Says.STRONG, ("Permission Denied", "Operation not permitted (os error 1)", "Permission denied (os error 13)"), "py-spy may not read this process", r"Error: (?:Permission Denied|.*os error 1\)|.*os error 13\))", condition=True),
 )

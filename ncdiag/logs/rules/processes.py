@@ -45,11 +45,12 @@ RULES = (
     rule("rank-stuck-outside-collective", Says.HINT, ("blocked for more than",), "the kernel says that task {where} hangs", r"task (?P<where>\S+?):(?P<pid>\d+) blocked for more than", candidates=("storage-slow",)),
     # --- what follows
     rule("", Says.CASCADE, ("EngineCore failed to start", "Engine core initialization failed", "EngineCore encountered a fatal error", "EngineCore encountered an issue", "EngineDeadError", "WorkerProc failed to start", "WorkerProc initialization failed", "WorkerProc hit an exception", "Engine process failed to start", "Failed core proc(s)",
-                         "Received sigquit from a child", "AsyncEngineDeadError", "Background loop has errored", "Parent process exited, terminating worker", "engine core exited unexpectedly", "Frontend process failed during engine core", "MQEngineDeadError"), "the engine reports that a part of it failed"),
+                         "Received sigquit from a child", "AsyncEngineDeadError", "Background loop has errored", "engine core exited unexpectedly", "Frontend process failed during engine core", "MQEngineDeadError"), "the engine reports that a part of it failed"),
     rule("", Says.CASCADE, ("ProcessGroupNCCL preparing to dump debug info", "we are taking the entire process down", "Process group watchdog thread terminated", "terminate called after throwing", "Received a dump signal", "Observed flight recorder dump signal", "Fatal Python error: Aborted", "To avoid data inconsistency"), "torch ends the process after an error"),
     rule("", Says.CASCADE, ("exception_dump", "should dump"), "rank 0's store was gone already", r"TCPStore"),
     rule("", Says.CASCADE, ("Failed to recv, got 0 bytes", "Failed to send, sent 0 bytes", "sendBytes failed on", "recvValue failed on"), "rank 0's store was closed", r"\[c10d\]|DistNetworkError|SocketImpl"),
-    rule("", Says.CASCADE, ("ChildFailedError", "exitcode  : -15", "exit code: -15", "SIGTERM", "failed (exitcode:"), "the launcher ended the other ranks"),
+    rule("", Says.CASCADE, ("ChildFailedError", "exitcode  : -15", "exit code: -15", "SIGTERM", "failed (exitcode:"), "the launcher ended the other ranks", condition=True, unless=r"\[shutdown\]|SIGTERM handler|trigger received"),
     rule("", Says.CASCADE, ("ncclInternalError", "ncclSystemError", "ncclUnhandledCudaError", "unhandled system error", "unhandled cuda error", "internal error - please report", "NCCL error in:", "RuntimeError: NCCL error"), "a call of NCCL failed; its reason stands elsewhere"),
+    rule("", Says.CASCADE, ("Parent process exited, terminating worker",), "a worker ended because its parent did", condition=True),
     rule("", Says.CASCADE, ("Test NCCL failure", "Test failure common.cu"), "nccl-tests reports an error of NCCL"),
 )

@@ -44,7 +44,7 @@ RULES = (
     rule("ib-link-or-hca-fault", Says.STRONG, ("async event", "async error event", "async fatal event"), "an RDMA device reports {event}",
          r"(?:NET/IB ?: )?(?:(?P<device>[\w-]+):(?P<port>\d+) )?(?:Got )?(?:non-fatal )?async (?:error |fatal )?event ?: (?P<event>port error|local catastrophic error|\w+ catastrophic error|device fatal|CQ error|QP fatal\w*|\w+ fatal[^:]*)",
          remedy="look at port, cable and switch port of this device (ibstat, dmesg); leave the node out until it is clean"),
-    rule("", Says.CASCADE, ("async event",), "an RDMA port changed its address table or state; noise by itself", r"async (?:error )?event ?: (?:GID (?:table )?change|port active|LID change|P_Key change|SM change|client reregistration)"),
+    rule("", Says.CASCADE, ("async event",), "an RDMA port changed its address table or state; noise by itself", r"async (?:error )?event ?: (?:GID (?:table )?change|port active|LID change|P_Key change|SM change|client reregistration)", condition=True),
     rule("ib-link-or-hca-fault", Says.STRONG, ("health compromised", "device's health", "irmware internal error", "Firmware over temperature", "assert_var[", "poll_health", "health recovery", "mlx5_crdump", "fatal fw error", "FW assert", "firmware fatal error", "firmware hang", "enter error state"),
          "the adapter {device} reports a firmware or health fault", r"mlx[45]_core\s+(?P<device>[0-9a-f:.]+)|(?P<x>(?:bnxt|irdma|efa|hns).*)", unless=r"health recovery succeeded"),
     rule("ib-link-or-hca-fault", Says.STRONG, ("Link down", "link is not ready", "NIC Link is Down", "Cable unplugged", "module unplugged", "Port module event", "Cable error", "link becomes ready"),
