@@ -77,8 +77,11 @@ class Picture:
 
     @property
     def spans_nodes(self) -> bool:
-        """Whether the group has ranks in more than one place, or more ranks than were seen here."""
-        return len({view.home for view in self.scene.ranks}) > 1 or bool(self.scene.absent)
+        """Whether the group has ranks in more than one place, as far as is known: seen there, or meant to be there."""
+        if len({view.home for view in self.scene.ranks}) > 1:
+            return True
+        told = [found for view in self.scene.ranks if (found := target(self.scene, view)) is not None]
+        return bool(self.scene.absent) and any(not loopback(found.host) for found in told)
 
     def node_of(self, host: str) -> Optional[str]:
         """The node that has the address; None where none of those seen has."""

@@ -64,10 +64,9 @@ def _minority(groups: Sequence[List[View]]) -> List[View]:
 
 def behind(scene: Scene, picture: Picture) -> Iterator[Claim]:
     """All ranks wait for others, but not at the same stage: who has the least progress is waited for."""
-    waiting = [view for view in scene.ranks if view.witness and view.stage != "ready"]
-    idle = [view for view in scene.ranks if view.witness and view.stage == "ready"]
-    comparable = [view for view in waiting if view.stage not in LOOSE]
-    if not comparable or len(waiting) + len(idle) < len(scene.ranks):
+    comparable = [view for view in scene.ranks if view.witness and view.stage not in LOOSE]
+    waiting = [view for view in comparable if view.stage not in ("ready", "ray-actor")]
+    if not waiting or len(comparable) < len(scene.ranks):
         return
     last = min(stages.order(view.stage) for view in comparable)
     least = [view for view in comparable if stages.order(view.stage) == last]

@@ -12,7 +12,7 @@ from ncdiag.hang.claims import LIKELY, POSSIBLE, Claim, claim, names, numbers, s
 from ncdiag.hang.fold import folds
 from ncdiag.hang.remaining import remaining
 from ncdiag.hang.scene import Scene, View, make_scene
-from ncdiag.hang.verdict import RankVerdict, Verdict, Wait, row_of
+from ncdiag.hang.verdict import RankVerdict, Verdict, Wait
 from ncdiag.model import CONFIDENCES, Cause, Evidence, RankState
 
 RULES = (
@@ -155,14 +155,15 @@ def _kind(scene: Scene, first: Claim) -> str:
     ranks = scene.ranks or scene.views
     if ranks and all(view.verdict == "dead" for view in ranks):
         return "failed"
-    if slug == "unresolved" and not any(view.witness for view in scene.ranks):
+    if slug == "unresolved":
         return "unknown"
     return "hang" if any(view.verdict in ("waiting", "stuck", "stopped") for view in scene.views) else "failed"
 
 
 def _row(view: View, culprit: bool, waits: Sequence[Wait]) -> RankVerdict:
-    row = row_of(view.state, view.verdict, view.stage)
-    row.culprit, row.note, row.rate = culprit, view.match.detail, activity.rate(view.state.progress)
+    state = view.state
+    row = RankVerdict(state.node, state.pid, state.role, state.rank, view.verdict, view.stage, name=view.name)
+    row.culprit, row.note, row.rate = culprit, view.match.detail, activity.rate(state.progress)
     targets = [wait.target for wait in waits if wait.waiter == view.name]
     if targets:
         row.waits_for = ", ".join(dict.fromkeys(targets))
@@ -178,7 +179,7 @@ def _row(view: View, culprit: bool, waits: Sequence[Wait]) -> RankVerdict:
 def _absent_row(scene: Scene, number: int, culprit: bool) -> RankVerdict:
     note = "never came" if culprit else "not seen here"
     return RankVerdict(None, None, "worker", number, "missing" if culprit else "unknown", "unknown", note=note,
-                       culprit=culprit)
+                       culprit=culprit, name=f"rank {number}")
 
 
 def _communicators(scene: Scene) -> List[Dict[str, Any]]:

@@ -11,7 +11,7 @@ from ncdiag.hang.claims import LIKELY, POSSIBLE, SURE, Claim, claim, names, numb
 from ncdiag.hang.scene import MANAGERS, Scene, View
 from ncdiag.hang.verdict import Wait
 from ncdiag.model import Evidence
-from ncdiag.stages.order import DNS, HUB, WAITING, WORKERS
+from ncdiag.stages.order import DISK, DNS, HUB, WAITING, WORKERS
 
 
 def stopped(scene: Scene, picture: Picture) -> Iterator[Claim]:
@@ -22,8 +22,12 @@ def stopped(scene: Scene, picture: Picture) -> Iterator[Claim]:
         text = ("its cgroup is frozen" if how.frozen else f"debugger {how.tracer} holds it" if how.tracer
                 else f"state {how.state}")
         yield claim("rank-stopped", SURE if how.state != "t" or how.tracer else LIKELY,
-                    f"{view.name} is stopped ({text}) while it {stages.describe(view.stage)}",
+                    f"{view.name} is stopped ({text})" + _while(view),
                     [Evidence(f"process {how.pid} on {how.node}", text)], culprits=[view], waits=_waits_for(scene, view))
+
+
+def _while(view: View) -> str:
+    return "" if view.stage == "unknown" else f" while it {stages.describe(view.stage)}"
 
 
 def dead(scene: Scene, picture: Picture) -> Iterator[Claim]:
@@ -83,6 +87,10 @@ def _suspect(scene: Scene, view: View, waiting: List[View]) -> Iterator[Claim]:
         yield from _busy(scene, view, waiting)
     elif view.verdict == "stuck" and (waiting or alone or _all_stuck(scene)):
         yield _stuck(view, waiting, alone)
+    elif view.verdict == "unknown" and view.waiting in (DISK, HUB) and stages.stage(view.stage).works:
+        yield claim("storage-slow", POSSIBLE, f"{view.name} {_does(view)} and waits for {WAITING[view.waiting or DISK]}; "
+                    "whether bytes arrive was not measured", [seen(view), *_kernel(view)], where=_place(view),
+                    waits=_arrows(waiting, view))
     elif view.verdict == "unknown" and waiting and view.stage not in ("unknown",):
         yield claim("rank-stuck-outside-collective", POSSIBLE, f"{view.name} {_does(view)}; {names(waiting)} wait. "
                     "Whether it moves was not measured", [seen(view)], culprits=[] if len(scene.ranks) == 2 else [view],
@@ -125,10 +133,12 @@ def _busy(scene: Scene, view: View, waiting: List[View]) -> Iterator[Claim]:
 
 def _frame(view: View) -> str:
     frame = view.match.why
-    return f"{frame.name} ({frame.file}:{frame.line})" if frame is not None else "code that could not be read"
+    return f"{frame.name} ({frame.file.rsplit('/', 1)[-1]}:{frame.line})" if frame is not None else "code that was not read"
 
 
 def _does(view: View) -> str:
+    if view.stage == "program":
+        return f"is in its own code, {_frame(view)},"
     detail = f" ({view.match.detail})" if view.match.detail else ""
     return stages.describe(view.stage) + detail
 

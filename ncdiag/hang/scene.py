@@ -8,11 +8,12 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Set
 from ncdiag import stages
 from ncdiag.hang import activity
 from ncdiag.model import Cause, Progress, RankState
-from ncdiag.stages.order import DISK, DNS, GPU, LOCK, ON_OTHERS, PEERS, PIPE
+from ncdiag.stages.order import DISK, DNS, GPU, HUB, LOCK, ON_OTHERS, PEERS, PIPE
 from ncdiag.stages.waits import wait_of_kernel
 
 MANAGERS = ("api-server", "engine-core", "headless", "launcher")
 """Roles that only wait for their workers; they are no ranks of the group."""
+_WORKERS = ("worker", "ray-worker", "script")
 
 
 @dataclass
@@ -29,6 +30,8 @@ class View:
     @property
     def name(self) -> str:
         who = f"rank {self.state.rank}" if self.state.rank is not None else self.state.role
+        if who == "unknown" and self.state.title:
+            who = self.state.title.split()[0].rsplit("/", 1)[-1]
         return f"{who} ({self.state.node}, pid {self.state.pid})"
 
     @property
@@ -58,10 +61,14 @@ class Scene:
 
     @property
     def ranks(self) -> List[View]:
-        """The processes that are ranks of the group: those with a rank, else the workers and scripts."""
+        """The processes that are ranks of the group; a child that only inherited its parent's number is none."""
         members = [view for view in self.views if view.state.role not in MANAGERS]
-        numbered = [view for view in members if view.state.rank is not None]
-        return numbered or [view for view in members if view.state.role in ("worker", "ray-worker", "script")]
+        numbered = {(view.state.node, view.state.pid): view.state.rank for view in members
+                    if view.state.rank is not None}
+        own = [view for view in members if view.state.rank is not None
+               and numbered.get((view.state.node, view.state.parent or 0)) != view.state.rank]
+        loose = [view for view in members if view.state.rank is None and view.state.role in _WORKERS]
+        return own + [view for view in loose if view.state.role != "script" or not own]
 
     @property
     def managers(self) -> List[View]:
@@ -73,7 +80,8 @@ class Scene:
 
     @property
     def absent(self) -> List[int]:
-        """Numbers of the ranks that no process seen here has; empty where ranks or the world size are unknown."""
+        """Numbers of the ranks that no process seen here has; empty where one of them has no number yet, or the world size
+        is unknown."""
         seen = {view.state.rank for view in self.ranks}
         if not self.world_size or None in seen or not seen:
             return []
@@ -95,12 +103,12 @@ def _verdict(state: RankState, match: stages.StageMatch, waiting: Optional[str])
     letter, progress = state.state[:1], state.progress
     if state.state == "gone" or letter in ("Z", "X"):
         return "dead"
-    if letter == "T" or state.frozen or (letter == "t" and (state.tracer or not _moves(progress))):
+    if letter == "T" or state.frozen or (letter == "t" and state.tracer):
         return "stopped"
     if match.stage == "ready" or waiting in ON_OTHERS:
         turns = waiting in (PEERS, GPU) and progress is not None and progress.frames_changed and _moves(progress)
         return "progressing" if turns else "waiting"
-    if progress is None:
+    if progress is None or (waiting in (DISK, HUB) and not progress.io_known):
         return "unknown"
     if _moves(progress) or (progress.frames_changed and waiting not in _FOR_GOOD):
         return "progressing"

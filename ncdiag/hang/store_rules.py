@@ -122,7 +122,6 @@ def _never_came(scene: Scene, picture: Picture, master: View, port: int, at_stor
 
 def _no_master(scene: Scene, at_store: List[View]) -> Iterator[Claim]:
     dialing = any(socket.state == "SYN_SENT" for view in at_store for socket in view.state.sockets)
-    looked = any(view.state.sockets for view in scene.ranks)
     evidence = [seen(view) for view in at_store[:4]]
     arrow = [Wait(view.name, "the store", "at the store") for view in at_store]
     if 0 in scene.absent and not dialing:
@@ -131,6 +130,3 @@ def _no_master(scene: Scene, at_store: List[View]) -> Iterator[Claim]:
     elif scene.absent and not dialing:
         yield claim("rank-missing", POSSIBLE, f"{names(at_store)} wait at the store, and no process of "
                     f"{numbers(scene.absent)} was seen", evidence, absent=scene.absent, waits=arrow)
-    elif len(at_store) == len(scene.ranks) > 1 and not looked:
-        yield claim("bootstrap-blocked-firewall", POSSIBLE, f"all {len(at_store)} ranks wait for each other at the store",
-                    evidence, where={"stage": "rendezvous"}, waits=arrow)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any, Dict, List, Optional
 
-from ncdiag.model import Cause, RankState
+from ncdiag.model import Cause
 
 STATES = ("progressing", "waiting", "stuck", "stopped", "dead", "missing", "unknown")
 """`waiting`: for others; `stuck`: in something of its own that does not move; `missing`: known to have never come, or
@@ -40,13 +40,8 @@ class RankVerdict:
     left_s: Optional[float] = None
     """Time left of the stage where it can be computed."""
     culprit: bool = False
-
-    @property
-    def name(self) -> str:
-        """How it is called in a sentence: `rank 3 (gpu02, pid 4711)`."""
-        who = f"rank {self.rank}" if self.rank is not None else self.role
-        where = ", ".join(part for part in (self.node or "", f"pid {self.pid}" if self.pid else "") if part)
-        return f"{who} ({where})" if where else who
+    name: str = ""
+    """How it is called in sentences, `waits` and `folds`: `rank 3 (gpu02, pid 4711)`."""
 
 
 @dataclass(frozen=True)
@@ -106,8 +101,3 @@ class Verdict:
         data = asdict(self)
         data["causes"] = [cause.as_dict() for cause in self.causes]
         return data
-
-
-def row_of(state: RankState, verdict: str, stage: str) -> RankVerdict:
-    """The row of a process that was looked at."""
-    return RankVerdict(state.node, state.pid, state.role, state.rank, verdict, stage)

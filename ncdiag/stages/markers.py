@@ -11,7 +11,7 @@ from typing import Optional
 _MARKERS = tuple((stage, re.compile(pattern)) for stage, pattern in (
     ("ready", r"Application startup complete\.|Starting vLLM (?:API )?server (?:\d+ )?on http|Available routes are:"),
     ("graph-capture", r"Capturing CUDA ?graphs|Graph capturing finished|Capturing cudagraphs|Capturing the model for"),
-    ("warm-up", r"JIT kernel warmup|DeepGEMM warmup|Compile and warming up model for size|FlashInfer autotun"),
+    ("warm-up", r"JIT kernel warmup (?:starting|finished)|DeepGEMM warmup|Compile and warming up model for size|FlashInfer autotun"),
     ("kv-cache", r"KV cache size: [\d,]+ tokens|Available KV cache memory:|# (?:GPU|CUDA|CPU) blocks:|"
                  r"init engine \(profile, create kv cache"),
     ("compile", r"torch\.compile takes|Dynamo bytecode transform|Compiling a graph for|Starting torch\.compile|"

@@ -92,7 +92,7 @@ def _own_code(stack: Sequence[Frame]) -> StageMatch:
     own = next((frame for frame in stack if is_user(frame)), None)
     stage = "program" if own is not None else "unknown"
     if wait is not None:
-        return StageMatch(stage, wait[0], wait[1], wait[2])
+        return StageMatch(stage, wait[0], own or wait[1], "" if own is not None else wait[2])
     return StageMatch(stage, None, own or stack[0])
 
 

@@ -115,6 +115,8 @@ START = (
     Rule("engine-init", None, ("__init__@vllm/*engine/llm_engine.py",)),
     Rule("ray-actor", ORDERS, ("main_loop@ray/_private/worker.py",)),
     Rule("config", None, ("create_engine_config@vllm/*arg_utils.py",)),
+    Rule("ready", ORDERS, ("run@uvloop/", "*@vllm/entrypoints/"), "serves"),
+    Rule("ready", ORDERS, ("run_forever@asyncio/", "*@vllm/entrypoints/"), "serves"),
     Rule("config", None, ("*@vllm/entrypoints/",)),
     Rule("start", None, ("spawn_main@multiprocessing/spawn.py",)),
 )

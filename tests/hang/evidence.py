@@ -43,6 +43,27 @@ class Run:
         return max((row["t"] for row in self.samples), default=0.0)
 
 
+def _from_snap(snap: str, when: float) -> list[dict[str, Any]]:
+    """Samples out of the dump at the end (py-spy's text), for runs that were not sampled."""
+    found = []
+    for block in re.split(r"^(?==== pid=)", snap, flags=re.M):
+        head = re.match(r"=== pid=(\d+) ppid=(\d+) name=\S+ st=(\S+) .*? cmd=(.*)", block)
+        if not head:
+            continue
+        threads: list[dict[str, Any]] = []
+        for line in block.splitlines()[1:]:
+            thread = re.match(r'Thread \d+ \((.*?)\): "(.*)"', line)
+            if thread:
+                threads.append({"n": thread[2], "act": "active" in thread[1], "gil": False, "fr": []})
+            elif threads and re.match(r" {4}\S", line) and _FRAME.match(line.strip()):
+                threads[-1]["fr"].append(line.strip())
+            elif line.startswith(("sock ", "--- ")):
+                break
+        found.append({"t": when, "pid": int(head[1]), "ppid": int(head[2]), "title": head[4].strip(), "st": head[3],
+                      "err": None, "threads": threads})
+    return found
+
+
 def read(folder: Path) -> Run:
     run = Run(folder)
     if (folder / "samples.jsonl.gz").is_file():
@@ -54,12 +75,14 @@ def read(folder: Path) -> Run:
         run.starts = _commands((folder / "cmds.txt").read_text())
     if (folder / "snap-end.txt").is_file():
         run.snap = (folder / "snap-end.txt").read_text(errors="replace")
+    if not run.samples:
+        run.samples = [row for row in _from_snap(run.snap, 0.0) if "python" in row["title"] or "::" in row["title"]]
     return run
 
 
 def _commands(text: str) -> list[dict[str, Any]]:
     lines, starts = text.splitlines(), []
-    for head, argv in zip(lines[::2], lines[1::2]):
+    for head, argv in zip(lines[::2], lines[1::2], strict=False):
         match = re.match(r"host=(\S+) env=(.*)", head)
         if match:
             host = 0 if match[1] == "None" else int(match[1])
@@ -87,8 +110,8 @@ def states(run: Run, at: float | None = None, gone: bool = True) -> list[RankSta
         if row["t"] <= moment:
             by_pid.setdefault(row["pid"], []).append(row)
     live = {pid for pid, rows in by_pid.items() if moment - rows[-1]["t"] < 8.0}
-    if at is None:
-        live &= _in_snap(run) or live
+    if at is None and run.snap:
+        live &= _in_snap(run)
     mains = _mains(run)
     parents = {pid: rows[-1]["ppid"] for pid, rows in by_pid.items()}
     found = []
@@ -129,17 +152,13 @@ def _role(pid: int, title: str, parents: dict[int, int], by_pid: dict[int, Any],
     if title.startswith("ray::"):
         return "ray-worker" if "Worker" in title else None
     if "vllm serve" in title or "bin/vllm" in title or pid in mains:
-        return "headless" if "--headless" in title or "--headless" in _argv_hint(pid, mains) else "api-server"
+        return "headless" if "--headless" in title else "api-server"
     if "spawn_main" in title:
         parent = _title(by_pid[parents[pid]]) if parents[pid] in by_pid else ""
         if parent.startswith("VLLM::EngineCore") or "--headless" in parent:
             return "worker"
         return "engine-core" if "vllm" in parent else None
     return None
-
-
-def _argv_hint(pid: int, mains: dict[int, int]) -> str:
-    return ""
 
 
 def _host(pid: int, parents: dict[int, int], mains: dict[int, int], run: Run) -> int:
@@ -149,6 +168,16 @@ def _host(pid: int, parents: dict[int, int], mains: dict[int, int], run: Run) ->
         pid = parents[pid]
     index = mains.get(pid)
     return int(run.starts[index]["host"]) if index is not None and index < len(run.starts) else 0
+
+
+def _ray_hosts(run: Run) -> dict[int, int]:
+    """pid -> host of Ray's workers, by the host whose sockets they have."""
+    return {int(pid): "abcdefgh".index(host) for host, text in _sections(run.snap)
+            for pid in re.findall(r"pid=(\d+)", text)}
+
+
+def _sections(snap: str) -> list[tuple[str, str]]:
+    return re.findall(r"^--- ss (\w+)\n(.*?)(?=^--- ss|\Z)", snap, re.M | re.S)
 
 
 def _start(host: int, run: Run) -> dict[str, Any]:
@@ -165,6 +194,8 @@ def _number(argv: list[str], *flags: str, default: int = 1) -> int:
 def _state(run: Run, pid: int, rows: list[dict[str, Any]], role: str, title: str, parents: dict[int, int],
            mains: dict[int, int], live: bool) -> RankState:
     host = _host(pid, parents, mains, run)
+    if role == "ray-worker":
+        host = _ray_hosts(run).get(pid, host)
     start = _start(host, run)
     argv = start["argv"]
     if pid in mains:
@@ -172,7 +203,7 @@ def _state(run: Run, pid: int, rows: list[dict[str, Any]], role: str, title: str
         role = "headless" if "--headless" in argv else role
         title = " ".join(argv)
     world = _number(argv, "--tensor-parallel-size", "-tp") * _number(argv, "--pipeline-parallel-size", "-pp")
-    env = next((s["env"] for s in run.starts if s["host"] == host and "ray" in s["argv"][1]), {})
+    env: dict[str, Any] = next((s["env"] for s in run.starts if s["host"] == host and "ray" in s["argv"][1]), {})
     settings = {k: v for k, v in {**start["env"], **(env if role == "ray-worker" else {})}.items()
                 if v is not None and _SETTINGS.match(k)}
     last = rows[-1]
@@ -212,7 +243,7 @@ def _progress(rows: list[dict[str, Any]]) -> Progress | None:
     active = [any(t["act"] for t in row["threads"] if t["n"] == "MainThread") for row in recent]
     stacks = [[t["fr"] for t in row["threads"]] for row in recent if row["threads"]]
     changed = any(stack != stacks[0] for stack in stacks[1:]) if len(stacks) > 1 else None
-    return Progress(round(window, 2), cpu_s=round(window * sum(active) / len(active), 2), frames_changed=changed)
+    return Progress(round(window, 2), cpu_s=round(window * sum(active) / len(active), 2), frames_changed=changed, io_known=False)
 
 
 def _stopped_helpers(run: Run) -> list[RankState]:
@@ -222,7 +253,7 @@ def _stopped_helpers(run: Run) -> list[RankState]:
                                                 run.snap, re.M):
         if state == "stopped" and name in ("raylet", "gcs_server"):
             host = "a"
-            for section, text in re.findall(r"^--- ss (\w+)\n(.*?)(?=^--- ss|\Z)", run.snap, re.M | re.S):
+            for section, text in _sections(run.snap):
                 if f"pid={pid}," in text:
                     host = section
             found.append(RankState(int(pid), f"node-{host}", "unknown", title=command, state="T"))
@@ -230,7 +261,7 @@ def _stopped_helpers(run: Run) -> list[RankState]:
 
 
 def _add_sockets(found: list[RankState], snap: str) -> None:
-    for host, text in re.findall(r"^--- ss (\w+)\n(.*?)(?=^--- ss|\Z)", snap, re.M | re.S):
+    for host, text in _sections(snap):
         for line in text.splitlines()[1:]:
             fields = line.split(None, 5)
             if len(fields) < 5:
@@ -249,6 +280,8 @@ def _add_logs(found: list[RankState], run: Run, moment: float) -> None:
     logs = log_lines(run)
     for state in found:
         lines = logs.get(f"node{'abcdefgh'.index(state.node[-1])}.log", [])
+        if state.role == "ray-worker":
+            lines = [line for name in logs if name.startswith("node") for line in logs[name]]
         own = [line for line in lines if f"pid={state.pid})" in line or f"pid={state.pid}," in line]
         for line in own:
             match = re.search(r"world_size=(\d+) rank=(\d+) local_rank=(\d+)", line)

@@ -1,0 +1,24 @@
+"""What the little programs share: the rank, the place where a rank says that it has come to its fault, the gloo group."""
+
+# mypy: ignore-errors
+import datetime
+import os
+import pathlib
+
+RANK = int(os.environ["RANK"])
+WORLD = int(os.environ["WORLD_SIZE"])
+PLACE = pathlib.Path(os.environ["PROGRAM_DIR"])
+"""A folder of this run alone."""
+
+
+def here():
+    """Say that this rank is about to do what the case is about."""
+    (PLACE / f"here-{RANK}").touch()
+
+
+def join():
+    """torch.distributed over gloo, with a time limit longer than any test."""
+    import torch.distributed as dist
+
+    dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=600))
+    return dist
