@@ -33,7 +33,7 @@ def facts(
         speaker = _speaks_for(event, thread)
         if speaker is not None:
             event.rank, event.communicator = speaker.facts.rank, home.get(id(speaker.facts))
-            if not event.secondary and event.kind not in events.HARMLESS:
+            if events.ends_a_rank(event):
                 speaker.facts.errors += 1
     for communicator in found:
         culprits.name(communicator)

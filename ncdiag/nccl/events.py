@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
+from .log_facts import Event
+
 RESULTS = {1: "unhandled CUDA error", 2: "system error", 3: "internal error", 4: "invalid argument", 5: "invalid usage", 6: "remote error", 7: "in progress", 8: "timeout"}
 WC_STATUS = {
     0: "SUCCESS", 1: "LOC_LEN_ERR", 2: "LOC_QP_OP_ERR", 3: "LOC_EEC_OP_ERR", 4: "LOC_PROT_ERR", 5: "WR_FLUSH_ERR", 6: "MW_BIND_ERR",
@@ -18,8 +20,13 @@ WC_STATUS = {
     18: "INV_EEC_STATE_ERR", 19: "FATAL_ERR", 20: "RESP_TIMEOUT_ERR", 21: "GENERAL_ERR",
 }  # fmt: skip
 NUMBERS = frozenset(
-    ["rank", "rank_a", "rank_b", "nranks", "version_a", "version_b", "status", "opcode", "len", "vendor_err", "qp", "port", "errno", "attempt", "of", "attempts", "wait_ms", "received", "expected", "bytes", "cuda_code", "gid_index", "gpu_a", "gpu_b", "dev_a", "dev_b", "pattern", "clique_size", "min", "max", "result", "devices", "default", "from_mbits_s", "to_mbits_s", "procs", "local_rank", "ours", "theirs"]
-)
+    (
+        "rank", "rank_a", "rank_b", "nranks", "version_a", "version_b", "status", "opcode", "len", "vendor_err", "qp", "port",
+        "errno", "attempt", "of", "attempts", "wait_ms", "received", "expected", "bytes", "cuda_code", "gid_index", "gpu_a",
+        "gpu_b", "dev_a", "dev_b", "pattern", "clique_size", "min", "max", "result", "devices", "default", "from_mbits_s",
+        "to_mbits_s", "local_rank", "ours", "theirs",
+    )
+)  # fmt: skip
 SECONDARY = "secondary"
 _PEER = r"(?P<peer>\[?[0-9A-Za-z.:%_-]+\]?)<(?P<peer_port>[\w-]*)>"
 _DEV = r"(?P<device>[^\s:,]+)(?::(?P<port>\d+))?"
@@ -53,9 +60,9 @@ PATTERNS: List[Pattern] = _rows(
     ("ib-verbs-failed", r"(?P<call>ibv_\w+)\(\) returned (?P<errno>-?\d+)"),
     ("gid-table-changed", r"NET/IB : (?:" + _DEV + r" )?(?:Got (?:non-fatal )?async (?:error )?event ?: GID (?:table )?change|GID table changed)"),
     ("gid-refreshed", r"GID refreshed: idx (?P<from>-?\d+) -> (?P<gid_index>-?\d+)"),
-    ("ib-async-event", r"NET/IB ?: (?:(?!Got )" + _DEV + r" )?(?:Got )?(?P<severity>non-fatal |)async (?:error |fatal )?event ?: (?P<event>[A-Za-z_ ]+[A-Za-z])"),
-    ("ib-async-event", r"NET/IB ?: " + _DEV + r" .*async (?P<severity>fatal )event.*: (?P<event>[A-Za-z_ ]+[A-Za-z])"),
-    ("ib-async-event", r"async (?P<severity>fatal )event: (?P<event>[A-Za-z_ ]+[A-Za-z])"),
+    ("ib-async-event",
+     r"(?:NET/IB ?: (?:(?!Got )" + _DEV + r" )?)?(?:Got )?(?P<severity>non-fatal )?async (?P<fatal>fatal )?(?:error )?event ?(?:on \w+ \([^)]*\))? ?: "
+     r"(?P<event>[A-Za-z_ ]+[A-Za-z])"),
     ("ib-speed-change", r"NET/IB : " + _DEV + r" speed change detected: (?P<from_mbits_s>\d+) -> (?P<to_mbits_s>\d+) Mbps"),
     ("ib-device-unusable", r"NET/IB : Unable to (?P<action>open|query) device (?P<device>\S+)"),
     ("ib-device-unusable", r"NET/IB : Unable to (?P<action>query) port(?:_num)? (?P<port>\d+)"),
@@ -141,17 +148,30 @@ PATTERNS: List[Pattern] = _rows(
 )  # fmt: skip
 
 HARMLESS = frozenset(
-    ["connect-retry", "gid-table-changed", "gid-refreshed", "ib-speed-change", "ofi-provider", "p2p-disabled", "p2p-refused", "cumem-host-unavailable", "affinity-empty", "graph-fallback", "param-invalid", "param-unused", "ras-socket", "socket-magic", "shm-retry", "ib-devices-mismatched", "ib-unroutable", "ib-wqe-slow", "net-device-count", "hint", "diagnostics", "environment-mismatch", "library-missing", "ib-modify-qp-retry", "plugin"]
-)  # not by themselves the end of a rank
+    (
+        "connect-retry", "gid-table-changed", "gid-refreshed", "ib-speed-change", "ofi-provider", "p2p-disabled", "p2p-refused",
+        "cumem-host-unavailable", "affinity-empty", "graph-fallback", "param-invalid", "param-unused", "ras-socket", "socket-magic", "shm-retry",
+        "ib-devices-mismatched", "ib-unroutable", "ib-wqe-slow", "net-device-count", "hint", "diagnostics", "environment-mismatch",
+        "library-missing", "ib-modify-qp-retry",
+    )
+)  # fmt: skip  # not by themselves the end of a rank
+_HARMLESS_EVENTS = re.compile(r"active|change|reregist|last WQE|established", re.I)
 
 # An INFO line is worth the table only if one of these stands in it.
 INFO_HINTS = re.compile(
-    rb"retrying|exceeded|[Ff]ailed|async |-> \d|HINT: |Connection closed|Could ?n.t open|Could not (?:open|enable|find (?:a path|real))|Error|error|"
+    rb"retrying|exceeded|[Ff]ailed|async |-> \d|HINT: |Connection closed|Count not open|Could not (?:open|enable|find (?:a path|real))|Error|error|"
     rb"GID (?:table|refreshed)|P2P is disabled|Legacy IPC|cuMem host|is empty, ignoring|Invalid value|is unused|is deprecated|is private|"
     rb"[Ss]elected [Pp]rovider|No eligible|mixed local|mismatch|marked as failed|speed change|WQE s|magic|is unsupported|Unable to|[Aa]bort"
 )
 _NOISE = re.compile(r"Failed to find nccl\w+Plugin|No plugin found|Failed to (?:find|open) \S*(?:symbol|mlx5dv)")
 _GID = re.compile(r"localGid (?P<local_gid>[0-9a-fA-F:.]+)|remoteGids? ?(?P<remote_gid>[0-9a-fA-F:.]+)|\bhca (?P<device>[\w.+-]+)")
+
+
+def ends_a_rank(event: Event) -> bool:
+    """Whether an event by itself can be why a rank got no further: no follow-up of another error, no notice."""
+    if event.secondary or event.kind in HARMLESS:
+        return False
+    return not (event.kind == "ib-async-event" and _HARMLESS_EVENTS.search(event.fields.get("event", "")))
 
 
 def read(message: str, level: str) -> Optional[Tuple[str, Dict[str, Any], bool]]:
@@ -183,7 +203,7 @@ def _more(kind: str, fields: Dict[str, Any], message: str) -> Dict[str, Any]:
     elif kind == "connect-gave-up" and "tries" in fields:
         fields["attempts"] = int(fields.pop("tries"))
     elif kind == "ib-async-event":
-        fields["severity"] = fields.get("severity", "").strip() or "unknown"
+        fields["severity"] = fields.pop("fatal", None) or fields.get("severity", "unknown")
     return fields
 
 

@@ -22,7 +22,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import re
-from typing import Dict, Iterable, Iterator, List, Optional, Tuple
+from typing import Dict, Iterable, Iterator, List, Optional, Set, Tuple
 
 from . import assemble, events, messages, transports
 from . import log_state as state
@@ -40,7 +40,7 @@ _INFO = b"NCCL INFO "
 _NO_LINKS: Dict[bytes, int] = {}
 _RECORD = re.compile(rb"NCCL (INFO|WARN|ATTN|TRACE|CALL|DIAG|ERROR) ")
 _REPEATED = re.compile(rb" \[repeated (\d{1,9})x across (?:cluster|all nodes)\][^\n]*$")
-_GLUED = re.compile(rb"[^\s:\[\]<>|(){}\"']+:\d{1,10}:\d{1,10} (?:\[-?\d{1,10}\] )?(?:[\w./+-]{1,200}:\d{1,7} (?:\([^()]{0,200}\) )?)?$")
+_GLUED = re.compile(rb"[^\s:\[\]<>|(){}\"'/]+:\d{1,10}:\d{1,10} (?:\[-?\d{1,10}\] )?(?:[\w./+-]{1,200}:\d{1,7} (?:\([^()]{0,200}\) )?)?$")
 
 
 @contextlib.contextmanager
@@ -67,6 +67,7 @@ class NcclLog:
         self._tails: Dict[bytes, Thread] = {}  # its last two words
         self._threads: Dict[Tuple[object, ...], Thread] = {}
         self._processes: Dict[Tuple[object, ...], ProcessState] = {}
+        self._hosts: Dict[int, Set[bytes]] = {}  # by pid
         self._actions: Dict[bytes, messages.Action] = {}
         self._events: Dict[Tuple[object, ...], Event] = {}
         self._event_threads: List[Tuple[Event, Thread]] = []
@@ -260,17 +261,13 @@ class NcclLog:
                 self._read([part.rstrip() if not whole else part], number)
 
     def _start(self, before: bytes, first: bool) -> int:
-        """Where the speaker of a record begins in what stands before it: after white space, or by a host that is known."""
+        """Where the speaker of a record begins in what stands before it: at a host that is known, else after white space."""
         match = _GLUED.search(before)
         if first or not match:
             return 0 if first else len(before)
-        if match.start() == 0 or before[match.start() - 1 : match.start()].isspace():
-            return match.start()
         host, pid = match.group().split(b":")[:2]
-        for (known, known_pid, *_), _process in self._processes.items():
-            if isinstance(known, str) and known_pid == int(pid) and host.endswith(known.encode()):
-                return match.start() + len(host) - len(known.encode())
-        return match.start()
+        fits = [len(name) for name in self._hosts.get(int(pid), ()) if host.endswith(name)]
+        return match.start() + len(host) - max(fits) if fits else match.start()
 
     def _thread(self, head: bytes, at: At) -> Thread:
         """Who speaks. Equal prefixes are read once; where a time stamp makes them all differ, their last two words are."""
@@ -296,6 +293,8 @@ class NcclLog:
         if process is None:
             process = self._processes[key] = ProcessState(who.host, who.pid if who.pid is not None else said.get("pid"))
             process.facts.first = line(at)
+            if who.host is not None and who.pid is not None:
+                self._hosts.setdefault(who.pid, set()).add(who.host.encode())
         process.facts.label = process.facts.label or said
         if at[0] not in process.facts.sources and len(process.facts.sources) < 100:
             process.facts.sources.append(at[0])
