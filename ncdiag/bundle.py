@@ -11,6 +11,7 @@ import os
 import shutil
 import subprocess
 import tarfile
+import zlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -22,6 +23,7 @@ ARCHIVES = (".tar.gz", ".tgz", ".tar.zst")
 MAX_BYTES = 512 << 20
 MAX_FILES = 10_000
 KIND = "hang-dump"
+ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 
 BundleContent = DumpContent
 
@@ -95,26 +97,22 @@ def _zstd(options: list[str], raw: bytes, path: str) -> bytes:
     return done.stdout
 
 
-def is_bundle(path: str) -> bool:
-    """Whether a folder or archive is a hang dump's bundle."""
-    try:
-        load(path)
-    except BundleError:
-        return False
-    return True
-
-
 def load(path: str) -> BundleContent:
     """What a bundle holds. Raises BundleError."""
-    try:
-        files = _read_folder(path) if os.path.isdir(path) else _read_archive(path)
-    except (OSError, tarfile.TarError, EOFError) as error:
-        raise BundleError(f"{path}: no readable bundle ({error})") from None
+    content = find(path)
+    if content is None:
+        raise BundleError(f"{path}: no bundle of ncdiag hang-dump (its META.json is missing or has no \"kind\": \"{KIND}\")")
+    return content
+
+
+def find(path: str) -> BundleContent | None:
+    """What a bundle holds; None for anything else. Raises BundleError for a damaged bundle."""
+    files = _files(path)
+    if files is None or _json(path, files, "META.json", dict).get("kind") != KIND:
+        return None
     meta = _json(path, files, "META.json", dict)
-    if meta.get("kind") != KIND:
-        raise BundleError(f"{path}: no bundle of ncdiag hang-dump (META.json has no \"kind\": \"{KIND}\")")
-    if meta.get("schema") != SCHEMA:
-        raise BundleError(f"{path}: bundle schema {meta.get('schema')!r}; this ncdiag reads {SCHEMA}")
+    if meta.pop("schema", None) != SCHEMA or meta.pop("kind") != KIND:
+        raise BundleError(f"{path}: a bundle of another schema; this ncdiag reads {SCHEMA}")
     names = meta.pop("logs", {})
     logs = {names.get(file, file): raw.decode("utf-8", "backslashreplace").splitlines() for file, raw in files.items() if file.startswith("logs/")}
     try:
@@ -123,6 +121,23 @@ def load(path: str) -> BundleContent:
     except (ValueError, TypeError) as error:
         raise BundleError(f"{path}: {error}") from None
     return BundleContent(states, _json(path, files, "ras.json", list), flight, logs, list(meta.pop("notes", ())), meta)
+
+
+def _files(path: str) -> dict[str, bytes] | None:
+    """The files of a folder or archive that begins with META.json, else None."""
+    try:
+        if os.path.isdir(path):
+            return _read_folder(path) if os.path.isfile(os.path.join(path, "META.json")) else None
+        with open(path, "rb") as file:
+            magic = file.read(4)
+            if magic != ZSTD_MAGIC:
+                return _read_archive(path, tarfile.open(path, "r:*"))
+            raw = magic + file.read(MAX_BYTES)
+        return _read_archive(path, tarfile.open(fileobj=io.BytesIO(_zstd(["-d", "-q", "-c"], raw, path)), mode="r:"))
+    except (tarfile.TarError, EOFError, zlib.error):
+        return None
+    except OSError as error:
+        raise BundleError(f"{path}: {error.strerror or error}") from None
 
 
 def _json(path: str, files: Mapping[str, bytes], name: str, kind: type) -> Any:
@@ -153,22 +168,20 @@ def _read_folder(path: str) -> dict[str, bytes]:
     return files
 
 
-def _read_archive(path: str) -> dict[str, bytes]:
-    """Regular files of the archive, without its one top folder; read in memory, so that no name can lead anywhere."""
-    with open(path, "rb") as file:
-        raw = file.read(MAX_BYTES + 1)
-    if len(raw) > MAX_BYTES:
-        raise BundleError(f"{path}: larger than {MAX_BYTES >> 20} MiB")
-    if raw.startswith(b"\x28\xb5\x2f\xfd"):
-        raw = _zstd(["-d", "-q", "-c"], raw, path)
+def _read_archive(path: str, archive: tarfile.TarFile) -> dict[str, bytes] | None:
+    """Regular files without their one top folder; read in memory, so that no name can lead anywhere. None where META.json is not the first."""
     files: dict[str, bytes] = {}
     total = 0
-    with tarfile.open(fileobj=io.BytesIO(raw), mode="r:*") as archive:
+    with archive:
         for member in archive:
+            if not member.isreg():
+                continue
+            name = member.name.partition("/")[2] or member.name
+            if not files and name != "META.json":
+                return None
             total += member.size
             if total > MAX_BYTES or len(files) >= MAX_FILES:
                 raise BundleError(f"{path}: more than {MAX_FILES} files or {MAX_BYTES >> 20} MiB unpacked")
-            content = archive.extractfile(member) if member.isreg() else None
-            if content is not None:
-                files[member.name.partition("/")[2] or member.name] = content.read()
-    return files
+            content = archive.extractfile(member)
+            files[name] = content.read() if content is not None else b""
+    return files or None

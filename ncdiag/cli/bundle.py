@@ -31,4 +31,4 @@ def show(obj: dict[str, Any], path: str, format_: str, output: str | None) -> in
         meta = content.meta
         click.echo(f"{path}: dump of {len(content.states)} processes on {meta.get('node')}, {meta.get('created')}, ncdiag {meta.get('version')}; "
                    f"{len(content.ras)} RAS reports, {len(content.flight)} flight-recorder dumps, {len(content.logs)} logs", err=True)
-    return conclude(obj, content, "hang-dump", format_, output, None)
+    return conclude(obj, content, "hang-dump", format_, output)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+import os
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ncdiag.cli.options import output_options, write_result
 from ncdiag.exits import Exit
 from ncdiag.model import Cause
+
+if TYPE_CHECKING:
+    from ncdiag.hang.content import DumpContent
 
 _GOOD = ("healthy", "slow-not-hung")
 
@@ -21,10 +25,16 @@ _GOOD = ("healthy", "slow-not-hung")
 def command(obj: dict[str, Any], paths: tuple[str, ...], format_: str, output: str | None, show_all: bool) -> int:
     """Say what went wrong from what is left: logs, stacks, sockets, pasted command output, in any mix, compressed or not.
 
-    Out comes one ranked list of causes with the lines they rest on. Exit code: 0 healthy or only slow, 1 a cause was found, 3 not enough here.
+    Bundles of hang-dump, of one node or of several, too. Out comes one ranked list of causes with the lines they rest on. Exit code: 0 healthy or only slow, 1 a cause was found, 3 not enough here.
     """
     from ncdiag.logs.diagnose import communicators, diagnose, ranks
 
+    dumps, paths = _bundles(paths)
+    if dumps:
+        from ncdiag.cli.hang_dump import conclude
+        from ncdiag.hang.content import DumpContent
+
+        return conclude(obj, DumpContent.together(dumps), "diagnose", format_, output, logs=diagnose(paths).verdict.causes if paths else (), verbose=show_all)
     found = diagnose(paths)
     causes, steps = found.verdict.causes, found.verdict.next
     if not found.sources:
@@ -39,6 +49,23 @@ def command(obj: dict[str, Any], paths: tuple[str, ...], format_: str, output: s
 
         write_result(causes_as_text(causes, next_=steps, notes=found.notes, sources=found.sources, show_all=show_all or obj["verbose"] > 0, color=None if output else obj["color"]), output)
     return code
+
+
+def _bundles(paths: tuple[str, ...]) -> tuple[list[DumpContent], tuple[str, ...]]:
+    """The bundles of hang-dump among `paths`, of one node or of several, and the other paths."""
+    from ncdiag import bundle
+
+    dumps, others = [], []
+    for path in paths:
+        try:
+            content = bundle.find(path) if path != "-" and os.path.exists(path) else None
+        except bundle.BundleError as error:
+            raise click.UsageError(str(error)) from None
+        if content is not None:
+            dumps.append(content)
+        else:
+            others.append(path)
+    return dumps, tuple(others)
 
 
 def exit_of(causes: list[Cause]) -> int:

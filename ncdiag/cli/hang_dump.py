@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -11,6 +12,7 @@ from ncdiag.exits import Exit
 
 if TYPE_CHECKING:
     from ncdiag.hang.content import DumpContent
+    from ncdiag.model import Cause
 
 
 @click.command()
@@ -40,26 +42,31 @@ def command(obj: dict[str, Any], pids: tuple[int, ...], format_: str, output: st
         content = dump(Request(pids, **options))
     except FamilyError as error:
         raise click.UsageError(str(error)) from None
-    return conclude(obj, content, "hang-dump", format_, output, bundle)
+    return conclude(obj, content, "hang-dump", format_, output, bundle=bundle)
 
 
-def conclude(obj: dict[str, Any], content: DumpContent, name: str, format_: str, output: str | None, bundle: str | None) -> int:
+def conclude(obj: dict[str, Any], content: DumpContent, name: str, format_: str, output: str | None, *, bundle: str | None = None,
+             logs: Sequence[Cause] = (), verbose: bool = False) -> int:
     """Verdict of what was read, written, and saved where asked for."""
-    from ncdiag import bundle as bundles
     from ncdiag.report.hang import verdict_as_json, verdict_as_text
 
-    verdict = content.verdict()
+    verdict, notes = content.verdict(logs), content.not_read()
     code = {"hang": Exit.FINDING, "failed": Exit.FINDING, "progressing": Exit.OK, "healthy": Exit.OK}.get(verdict.kind, Exit.INCOMPLETE)
-    notes = content.not_read()
     if bundle:
-        try:
-            bundles.save(bundle, content)
-        except bundles.BundleError as error:
-            raise click.UsageError(str(error)) from None
+        _save(bundle, content)
     if format_ == "json":
         write_result(verdict_as_json(name, verdict, notes, code), output)
     else:
-        write_result(verdict_as_text(verdict, notes, color=None if output else obj["color"], verbose=obj["verbose"] > 0), output)
+        write_result(verdict_as_text(verdict, notes, color=None if output else obj["color"], verbose=verbose or obj["verbose"] > 0), output)
     if bundle and not obj["quiet"]:
         click.echo(f"saved {bundle}; judge it elsewhere with: ncdiag diagnose {bundle}", err=True)
     return code
+
+
+def _save(path: str, content: DumpContent) -> None:
+    from ncdiag import bundle
+
+    try:
+        bundle.save(path, content)
+    except bundle.BundleError as error:
+        raise click.UsageError(str(error)) from None

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from ncdiag.hang.infer import infer
 from ncdiag.hang.verdict import Verdict
-from ncdiag.model import RankState
+from ncdiag.logs.diagnose import of_streams
+from ncdiag.logs.intake import Stream
+from ncdiag.model import Cause, RankState
 from ncdiag.processes.stacks import SPARED
 
 PIDS = 6
@@ -30,9 +33,22 @@ class DumpContent:
     meta: dict[str, Any] = field(default_factory=dict)
     """`version`, `node`, `pids`, `created` (UTC), `took_s`."""
 
-    def verdict(self) -> Verdict:
-        """The inference's answer; the same wherever it is asked."""
-        return infer(self.states, ras=self.ras, flight=self.flight)
+    def verdict(self, logs: Sequence[Cause] = ()) -> Verdict:
+        """The inference's answer; the same wherever it is asked. `logs`: what further logs led to."""
+        own = of_streams(Stream(name, iter([raw]), raw) for name, lines in sorted(self.logs.items()) if (raw := "\n".join(lines).encode()))
+        return infer(self.states, ras=self.ras, flight=self.flight, logs=[*own.verdict.causes, *logs])
+
+    @classmethod
+    def together(cls, contents: Sequence[DumpContent]) -> DumpContent:
+        """The dumps of several nodes as one."""
+        whole = cls(meta=dict(contents[0].meta)) if contents else cls()
+        for content in contents:
+            whole.states.extend(content.states)
+            whole.ras.extend(content.ras)
+            whole.flight.update(content.flight)
+            whole.logs.update({(f"{content.meta.get('node')}:{name}" if len(contents) > 1 else name): lines for name, lines in content.logs.items()})
+            whole.notes.extend(content.notes)
+        return whole
 
     def not_read(self) -> list[str]:
         """What could not be read, equal reasons folded: `pids 12, 13: why`. What was spared by design is left out."""

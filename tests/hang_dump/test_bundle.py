@@ -101,8 +101,8 @@ WHOLE = {"b/META.json": META, "b/states.json": b"[]", "b/ras.json": b"[]", "b/fl
 
 
 @pytest.mark.parametrize(("files", "said"), [
-    ({}, "no META.json"), ({"b/META.json": b"{}"}, 'no "kind": "hang-dump"'), ({**WHOLE, "b/META.json": b"{"}, "META.json is damaged"),
-    ({**WHOLE, "b/META.json": META.replace(b"1", b"9")}, "bundle schema 9"), ({**WHOLE, "b/states.json": b'[{"pid": 1}]'}, "damaged rank state"),
+    ({}, "no bundle"), ({"b/other": b"", **WHOLE}, "no bundle"), ({"b/META.json": b"{}"}, 'no "kind": "hang-dump"'), ({"b/META.json": META}, "it has no states.json"), ({**WHOLE, "b/META.json": b"{"}, "META.json is damaged"),
+    ({**WHOLE, "b/META.json": META.replace(b"1", b"9")}, "another schema"), ({**WHOLE, "b/states.json": b'[{"pid": 1}]'}, "damaged rank state"),
     ({**WHOLE, "b/states.json": b"{}"}, "states.json is damaged"), ({**WHOLE, "b/flight.json": b'{"x": {}}'}, "invalid literal")])
 def test_damaged_bundles_are_one_sentence(files: dict[str, bytes], said: str, tmp_path: Path) -> None:
     with pytest.raises(bundle.BundleError, match=said):
@@ -117,8 +117,11 @@ def test_names_that_lead_outside_lead_nowhere(tmp_path: Path) -> None:
 @pytest.mark.parametrize("raw", [b"", b"no archive", b"\x28\xb5\x2f\xfdno zstd"])
 def test_what_is_no_archive(raw: bytes, tmp_path: Path) -> None:
     (tmp_path / "x").write_bytes(raw)
-    assert not bundle.is_bundle(str(tmp_path / "x"))
-    assert not bundle.is_bundle(str(tmp_path / "absent")) and not bundle.is_bundle(str(tmp_path))
+    with pytest.raises(bundle.BundleError):
+        bundle.load(str(tmp_path / "x"))
+    assert bundle.find(str(tmp_path)) is None
+    with pytest.raises(bundle.BundleError, match="No such file"):
+        bundle.find(str(tmp_path / "absent"))
 
 
 def test_an_existing_folder_is_not_written_into(tmp_path: Path) -> None:

@@ -48,6 +48,8 @@ def test_a_stopped_rank_is_named_and_so_it_is_from_its_bundle(tmp_path: Path) ->
     assert f"ncdiag diagnose {saved}" in live.stderr
     elsewhere = ncdiag("bundle", "show", saved, "--format", "json")
     assert json.loads(elsewhere.stdout) == told and elsewhere.returncode == 1
+    diagnosed = ncdiag("diagnose", saved, "--format", "json")
+    assert json.loads(diagnosed.stdout) == {**told, "command": "diagnose"} and diagnosed.returncode == 1
 
 
 def test_the_verdict_comes_first_in_the_text(tmp_path: Path) -> None:
