@@ -13,6 +13,7 @@ from ncdiag import __version__
 from ncdiag.exits import Exit
 
 COMMANDS = {
+    "plan": "Does a model fit, on how many GPUs, and should it be several nodes at all?",
     "preflight": "Judge the nodes before an engine is started.",
     "collect": "Save what the nodes tell, to judge or mail it later.",
     "topo": "Draw a machine's topology as NCCL sees it, from a dump or live.",

@@ -17,9 +17,9 @@ def render(plan: Mapping[str, Any]) -> str:
     blocks = [
         _headline(plan),
         _bullets("Why", plan["recommended"]["reasons"]),
+        _table(plan),
         _commands(plan),
         _bullets("Mind", plan["warnings"]),
-        _table(plan),
         _bullets("Model", _model(plan["model"])),
         _bullets("Assumed, not measured", plan["assumptions"]),
     ]

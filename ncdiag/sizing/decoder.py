@@ -12,9 +12,11 @@ from ncdiag.sizing.defaults import DEFAULTS
 from ncdiag.sizing.encoders import encoder_weights
 from ncdiag.sizing.families import Family, family_of, on
 from ncdiag.sizing.feedforward import dense_weights, expert_count, expert_weights
-from ncdiag.sizing.layers import BOTH, DENSE, EXPERTS, NONE, STATE, attention_kinds, feed_forward_kinds
+from ncdiag.sizing.layers import BOTH, DENSE, EXPERTS, FULL, NONE, STATE, attention_kinds, feed_forward_kinds
 from ncdiag.sizing.recurrent import MIXERS
 from ncdiag.sizing.weights import TP, Inventory, Weight, linear, norm
+
+MAX_PREDICTORS = 16
 
 
 @dataclass(frozen=True)
@@ -157,18 +159,15 @@ def _copies(decoder: Decoder) -> list[Weight]:
 def _predictors(decoder: Decoder) -> list[Weight]:
     """Multi-token prediction layers: in the checkpoint, not loaded unless speculative decoding asks for them."""
     config = decoder.config
+    if decoder.family.q_gate:
+        return _shared_predictors(decoder)
     count = config.number("num_nextn_predict_layers", 0)
-    if not count or not decoder.experts or config.model_type in ("nemotron_h",):
+    if not count or not decoder.experts or config.model_type == "nemotron_h":
         return []
     hidden, out = config.number("hidden_size"), []
-    for number in range(min(count, 16)):
-        index = len(decoder.kinds) + number
-        last = len(decoder.kinds) - 1
-        prefix = f"model.layers.{index}"
-        out += [
-            replace(weight, name=weight.name.replace(f"model.layers.{last}.", prefix + "."))
-            for weight in _layer(decoder, last)
-        ]
+    for number in range(min(count, MAX_PREDICTORS)):
+        prefix = f"model.layers.{len(decoder.kinds) + number}"
+        out += _copied_layer(decoder, len(decoder.kinds) - 1, prefix)
         out += [
             Weight(f"{prefix}.embed_tokens", config.number("vocab_size"), hidden),
             Weight(f"{prefix}.shared_head.head", config.number("vocab_size"), hidden),
@@ -176,3 +175,21 @@ def _predictors(decoder: Decoder) -> list[Weight]:
             *[Weight(f"{prefix}.{name}", hidden) for name in ("enorm", "hnorm", "shared_head.norm")],
         ]
     return out
+
+
+def _shared_predictors(decoder: Decoder) -> list[Weight]:
+    """Qwen3-Next and Qwen3.5: full-attention layers that share embedding and head. Qwen3-Next's config is silent."""
+    config = decoder.config
+    count = config.number("mtp_num_hidden_layers", int(config.model_type == "qwen3_next"))
+    if not count or FULL not in decoder.kinds:
+        return []
+    hidden, source = config.number("hidden_size"), decoder.kinds.index(FULL)
+    out = [Weight("mtp.fc", hidden, 2 * hidden), *[Weight(f"mtp.norm{number}", hidden) for number in range(3)]]
+    for number in range(min(count, MAX_PREDICTORS)):
+        out += _copied_layer(decoder, source, f"mtp.layers.{number}")
+    return out
+
+
+def _copied_layer(decoder: Decoder, index: int, prefix: str) -> list[Weight]:
+    old = f"model.layers.{index}."
+    return [replace(weight, name=weight.name.replace(old, prefix + ".")) for weight in _layer(decoder, index)]

@@ -11,7 +11,7 @@ from ncdiag.sizing.config import parse_config
 from ncdiag.sizing.decoder import build, open_decoder
 from ncdiag.sizing.formats import quantisation_of
 from ncdiag.sizing.quantise import DTYPE_BYTES, dtype_of, stored_bytes
-from tests.sizing.public_models import CONFIGS, KV_BYTES_PER_TOKEN, TOTAL_SIZES
+from tests.sizing.public_models import CONFIGS, KV_BYTES_PER_TOKEN, PARAMETERS, TOTAL_SIZES
 
 
 def counted_bytes(name: str) -> float:
@@ -26,6 +26,11 @@ def counted_bytes(name: str) -> float:
 @pytest.mark.parametrize("name", TOTAL_SIZES)
 def test_counted_bytes_equal_the_published_index(name: str) -> None:
     assert counted_bytes(name) == TOTAL_SIZES[name]
+
+
+@pytest.mark.parametrize("name", PARAMETERS)
+def test_counted_parameters_equal_the_published_count(name: str) -> None:
+    assert build(open_decoder(parse_config(CONFIGS[name], Path("config.json")))).parameters == PARAMETERS[name]
 
 
 @pytest.mark.parametrize("name", KV_BYTES_PER_TOKEN)
