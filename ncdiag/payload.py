@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ast
 import io
+import json
 import os
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import ncdiag
 
@@ -15,8 +17,8 @@ BEGIN = "ncdiag-payload-begin"
 END = "ncdiag-payload-end"
 
 MAIN = f"""\
-import json, os, sys
-request = json.loads(sys.argv[1]) if len(sys.argv) > 1 else {{}}
+import json, os, pkgutil, sys
+request = json.loads(pkgutil.get_data("ncdiag", "request.json").decode("utf-8"))
 from dataclasses import asdict
 from ncdiag import registry
 from ncdiag.collect import collect
@@ -82,8 +84,11 @@ def probe_files(folders: Sequence[str] = ()) -> dict[str, str]:
     return files
 
 
-def pack(folders: Sequence[str] = ()) -> bytes:
-    """The zip. The same input gives the same bytes."""
+def pack(folders: Sequence[str] = (), request: Mapping[str, Any] | None = None) -> bytes:
+    """The zip; the same input gives the same bytes.
+
+    `request` may hold `probes` (ids, all when missing), `python`, `pid`, `environment`, `model` and `budget_s`.
+    """
     probes = probe_files(folders)
     start = ["ncdiag", "ncdiag.collect", "ncdiag.registry", "ncdiag.host"]
     for path in probes.values():
@@ -100,6 +105,7 @@ def pack(folders: Sequence[str] = ()) -> bytes:
             with open(path, encoding="utf-8") as file:
                 _write(archive, name, file.read())
         _write(archive, "__main__.py", MAIN)
+        _write(archive, "ncdiag/request.json", json.dumps(dict(request or {}), sort_keys=True))
     return out.getvalue()
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from ncdiag import redact
 from ncdiag.cli.options import read_env_file
 from ncdiag.fleet import FleetError, Request, open_fleet
 from ncdiag.model import Plan, Snapshot
@@ -36,12 +37,12 @@ def gather(everything: ProbeSet, chosen: ProbeSet, plan: Plan, options: dict[str
         tuple(options["folders"]),
         options["python"],
         options["pid"],
-        read_env_file(options["env_file"]),
+        redact.environ(read_env_file(options["env_file"])),
         plan.model,
         options["timeout_s"],
     )
     try:
-        fleet = open_fleet(options["nodes"])
+        fleet = open_fleet(options["nodes"], ssh_user=options["ssh_user"], ssh_config=options["ssh_config"])
         with Progress(len(request.probes), quiet) as progress:
             nodes = fleet.collect(request, progress.step)
     except FleetError as error:

@@ -54,7 +54,13 @@ node_options = _stack(
             default="local",
             show_default=True,
             metavar="WHERE",
-            help="Which nodes: local, file:SNAPSHOT or file:TREE.",
+            help="Which nodes: local, ssh:NODESET, ssh:@HOSTFILE, file:SNAPSHOT or file:TREE.",
+        ),
+        click.option("--ssh-user", metavar="USER", help="Log in as this user; default: as OpenSSH's configuration says."),
+        click.option(
+            "--ssh-config",
+            type=click.Path(dir_okay=False, exists=True),
+            help="A configuration of OpenSSH other than your own (jump hosts, keys, names).",
         ),
         click.option(
             "--only", multiple=True, metavar="PROBE", help="Run only this probe. May be given more than once."

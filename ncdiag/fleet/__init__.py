@@ -7,15 +7,19 @@ from ncdiag.fleet.base import Fleet, FleetError, Request
 __all__ = ["Fleet", "FleetError", "Request", "open_fleet"]
 
 
-def open_fleet(spec: str) -> Fleet:
+def open_fleet(spec: str, *, ssh_user: str | None = None, ssh_config: str | None = None) -> Fleet:
     """The fleet that `spec` names. Backends are imported when they are named. Raises FleetError."""
     kind, _, rest = spec.partition(":")
     if kind == "local" and not rest:
         from ncdiag.fleet.local import LocalFleet
 
         return LocalFleet()
+    if kind == "ssh" and rest:
+        from ncdiag.fleet.ssh import SshFleet
+
+        return SshFleet(rest, user=ssh_user, config=ssh_config)
     if kind == "file" and rest:
         from ncdiag.fleet.file import FileFleet
 
         return FileFleet([path for path in rest.split(",") if path])
-    raise FleetError(f"--nodes {spec}: not a fleet; use local or file:SNAPSHOT")
+    raise FleetError(f"--nodes {spec}: not a fleet; use local, ssh:NODESET, ssh:@HOSTFILE or file:SNAPSHOT")

@@ -15,6 +15,9 @@ from ncdiag import payload, registry
 from ncdiag.model import NodeFacts
 
 
+REQUEST = {"budget_s": 30, "environment": {"NCCL_DEBUG": "INFO"}}
+
+
 def _old_pythons() -> list[str]:
     found = [path for minor in range(8, 15) if (path := shutil.which(f"python3.{minor}")) and _runs(path)]
     pyenv = Path.home() / ".pyenv" / "versions"
@@ -29,15 +32,14 @@ def _runs(path: str) -> bool:
 @pytest.fixture(scope="module")
 def packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("payload") / "p.zip"
-    path.write_bytes(payload.pack())
+    path.write_bytes(payload.pack((), REQUEST))
     return path
 
 
 @pytest.mark.parametrize("python", _old_pythons())
 def test_runs_isolated(packed: Path, python: str, tmp_path: Path) -> None:
-    request = json.dumps({"budget_s": 30, "environment": {"NCCL_DEBUG": "INFO"}})
     done = subprocess.run(
-        [python, "-S", "-I", str(packed), request],
+        [python, "-S", "-I", str(packed)],
         check=False,
         capture_output=True,
         text=True,
@@ -57,7 +59,7 @@ def test_holds_every_probe_and_no_more_than_travels(packed: Path) -> None:
     assert not [
         name for name in names if name.startswith(("ncdiag/cli", "ncdiag/report", "ncdiag/playbook", "ncdiag/fleet"))
     ]
-    assert payload.pack() == packed.read_bytes(), "the same input gives the same bytes"
+    assert payload.pack((), REQUEST) == packed.read_bytes(), "the same input gives the same bytes"
 
 
 @pytest.mark.parametrize(
@@ -80,9 +82,9 @@ def test_users_probe_travels(tmp_path: Path) -> None:
         "from ncdiag.model import Probe\nPROBE = Probe('mine', 'm', None, lambda host: {'node': host.node})\n"
     )
     archive = tmp_path / "p.zip"
-    archive.write_bytes(payload.pack([str(tmp_path)]))
+    archive.write_bytes(payload.pack([str(tmp_path)], {"probes": ["mine"]}))
     out = subprocess.run(
-        [sys.executable, "-S", "-I", str(archive), json.dumps({"probes": ["mine"]})],
+        [sys.executable, "-S", "-I", str(archive)],
         check=False,
         capture_output=True,
         text=True,

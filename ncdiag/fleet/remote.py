@@ -1,0 +1,101 @@
+"""What every way to a remote node shares: the command that is run there, and what its output means.
+
+The payload goes in through standard input and is never a file with a name: the loader puts it into anonymous memory, so that
+nothing is left on the node, however it ends.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+
+from ncdiag import payload
+from ncdiag.fleet.base import Request
+from ncdiag.model import NodeFacts
+
+NO_PYTHON = 97
+"""Exit status of the remote command when no interpreter is new enough."""
+
+LOADER = """
+import os, sys
+data = sys.stdin.buffer.read()
+try:
+    fd = os.memfd_create("ncdiag", 0)
+except (AttributeError, OSError):
+    import tempfile
+    keep = tempfile.TemporaryFile()
+    fd = keep.fileno()
+while data:
+    data = data[os.write(fd, data):]
+path = "/proc/self/fd/%d" % fd
+sys.path.insert(0, path)
+import runpy
+runpy.run_path(path, run_name="__main__")
+"""
+
+INTERPRETERS = (
+    "python3",
+    "/usr/bin/python3",
+    "/usr/local/bin/python3",
+    *(f"python3.{minor}" for minor in range(14, 7, -1)),
+    "/opt/conda/bin/python3",
+    "/opt/venv/bin/python3",
+)
+"""Tried in this order; the first that is 3.8 or newer runs."""
+
+_PICK = """
+seen=
+for python in {interpreters}; do
+    version=$("$python" -S -I -c 'import sys; print("%d.%d" % sys.version_info[:2]); sys.exit(sys.version_info < (3, 8))' 2>/dev/null) \
+        && exec "$python" -S -I -c {loader}
+    [ -n "$version" ] && seen="$seen $python=$version"
+done
+echo "ncdiag-no-python$seen" >&2
+exit {no_python}
+"""
+
+
+def command() -> str:
+    """One shell word list that any POSIX shell can be given."""
+    script = _PICK.format(interpreters=" ".join(INTERPRETERS), loader=shlex.quote(LOADER), no_python=NO_PYTHON)
+    return "sh -c " + shlex.quote(script)
+
+
+def pack(request: Request) -> bytes:
+    """What goes into the command's standard input."""
+    return payload.pack(
+        request.folders,
+        {
+            "probes": [probe.id for probe in request.probes],
+            "python": request.python,
+            "pid": request.pid,
+            "environment": request.environment,
+            "model": request.model,
+            "budget_s": max(1.0, request.node_timeout_s - 5.0),
+        },
+    )
+
+
+def outcome(node: str, rc: int | None, out: str, err: str, timeout_s: float) -> NodeFacts:
+    """The facts in what the command printed, else why there are none. `rc` None: it was ended when its time was up."""
+    try:
+        facts = NodeFacts(**json.loads(payload.unwrap("\n" + out)))
+        facts.node = node
+        return facts
+    except (ValueError, TypeError) as error:
+        return NodeFacts(node, unreachable=_reason(rc, err, str(error), timeout_s))
+
+
+def _reason(rc: int | None, err: str, damage: str, timeout_s: float) -> str:
+    lines = [line.strip() for line in err.splitlines() if line.strip()]
+    last = lines[-1][:300] if lines else ""
+    if rc is None:
+        return f"no answer within {timeout_s:g} s" + (f" ({last})" if last else "")
+    if rc == NO_PYTHON:
+        found = last.partition("ncdiag-no-python")[2].strip()
+        return "no Python 3.8 or newer there" + (f"; there is {found}" if found else ", and no other")
+    if rc == 255:
+        return last or "the connection failed without a word"
+    if rc != 0:
+        return f"the payload ended with status {rc}" + (f": {last}" if last else "")
+    return damage + (f" ({last})" if last else "")
