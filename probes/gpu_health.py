@@ -1,0 +1,280 @@
+"""All GPUs of the node are there, and none is broken.
+
+A GPU that fell off the bus, an uncorrected memory error, a row waiting to be remapped: the engine starts, or half of it, and dies
+minutes later with `CUDA error` or a hang of the others. Compute mode, MIG and memory held by somebody else stop it at once.
+
+Source: nvidia-smi -q -x; the kernel log (Xid, SXid); NVIDIA GPU debug guidelines; /sys/bus/pci/devices for what should be there.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from typing import Any, Dict, Iterator, List, Mapping, Optional, TypedDict
+
+from ncdiag.host import Host, HostError
+from ncdiag.model import Finding, Probe, Snapshot, fail, ok, skip, unknown, warn
+from ncdiag.nccl import xid
+
+NVIDIA = "0x10de"
+HELD_MIB = 1024  # memory in use by others, from which an engine may not find what it wants
+MAX_LINES = 200  # of the kernel log, the last ones
+
+_TORCH_CUDA = re.compile(r"\+cu(\d{2})(\d)")
+
+
+class Facts(TypedDict):
+    xids: Optional[List[str]]  # lines of the kernel log with Xid or SXid; None: the log cannot be read
+    why: Optional[str]  # why not
+
+
+def collect(host: Host) -> Facts:
+    try:
+        output = host.run(["dmesg"], 5.0)
+    except HostError as error:
+        return {"xids": None, "why": str(error)}
+    if output.rc != 0:
+        return {"xids": None, "why": (output.err or output.out).strip()[:200] or f"dmesg ended with {output.rc}"}
+    lines = [line for line in output.out.splitlines() if xid.parse(line)]
+    return {"xids": lines[-MAX_LINES:], "why": None}
+
+
+def judge(snapshot: Snapshot) -> Iterator[Finding]:
+    counts = {}
+    for node, facts in snapshot.each("gpus"):
+        on_bus = _on_bus(snapshot, node)
+        if not facts["gpus"]:
+            yield _none(node, facts, on_bus)
+            continue
+        counts[node] = len(facts["gpus"])
+        problems = [*_missing(snapshot, node, facts, on_bus), *_each(node, facts), *_log(snapshot, node)]
+        problems += _driver(snapshot, node, facts)
+        yield from problems
+        if not any(finding.status.severity > 2 for finding in problems):
+            yield ok(
+                f"{len(facts['gpus'])} x {_names(facts)}, driver {facts['driver']}", node, source="nvidia-smi -q -x"
+            )
+    yield from _unequal(snapshot, counts)
+
+
+def _on_bus(snapshot: Snapshot, node: str) -> List[str]:
+    functions = (snapshot.facts(node, "pci-devices") or {"functions": {}})["functions"]
+    return sorted(address for address, one in functions.items() if one["kind"] == "gpu" and one["vendor"] == NVIDIA)
+
+
+def _none(node: str, facts: Mapping[str, Any], on_bus: List[str]) -> Finding:
+    if not on_bus and not facts["hidden"]:
+        return skip("no NVIDIA GPU on this node", node, source="/sys/bus/pci/devices")
+    why = facts["why"] or "it lists none"
+    if facts["driver"] is None:
+        return fail(
+            f"{len(on_bus)} NVIDIA GPUs on the PCI bus ({', '.join(on_bus[:4])}), but no driver is loaded",
+            node,
+            source="/proc/driver/nvidia/version",
+            observed=on_bus,
+            cause="driver-library-missing",
+            remedy="install or load the NVIDIA driver (modprobe nvidia); after a kernel update it may have to be rebuilt",
+        )
+    return fail(
+        f"the driver {facts['driver']} is loaded, but its GPUs cannot be asked: {why}",
+        node,
+        source="nvidia-smi -q -x",
+        observed=why,
+        cause="driver-library-missing",
+        remedy="in a container: run it with the NVIDIA runtime (--gpus all); `version mismatch`: reload the kernel modules or reboot",
+    )
+
+
+def _names(facts: Mapping[str, Any]) -> str:
+    return ", ".join(sorted({gpu["name"] for gpu in facts["gpus"]}))
+
+
+def _missing(snapshot: Snapshot, node: str, facts: Mapping[str, Any], on_bus: List[str]) -> Iterator[Finding]:
+    known = {gpu["busid"] for gpu in facts["gpus"]}
+    wanted = snapshot.plan.gpus_per_node
+    if facts["hidden"]:
+        yield fail(
+            f"{', '.join(facts['hidden'])}: known to the driver, not listed by nvidia-smi",
+            node,
+            source="/proc/driver/nvidia/gpus",
+            observed=sorted(known),
+            cause="gpu-hardware-fault",
+            remedy="look for Xid 79 in the kernel log; drain the node and power-cycle it",
+        )
+    elif set(on_bus) - known:
+        lost = sorted(set(on_bus) - known)
+        yield warn(
+            f"{len(lost)} of {len(on_bus)} GPUs of the PCI bus are not seen by the driver: {', '.join(lost[:4])}",
+            node,
+            source="/sys/bus/pci/devices, nvidia-smi",
+            observed=len(known),
+            expected=len(on_bus),
+            cause="gpu-hardware-fault",
+            remedy="if this container was given fewer GPUs, all is well; else look for Xid 79 and NVRM lines in the kernel log",
+        )
+    if wanted is not None and len(known) < wanted:
+        yield fail(
+            f"{len(known)} GPUs, the plan wants {wanted} a node",
+            node,
+            source="nvidia-smi",
+            observed=len(known),
+            expected=wanted,
+            cause="visible-devices-conflict",
+            remedy="see CUDA_VISIBLE_DEVICES, NVIDIA_VISIBLE_DEVICES and what the container or scheduler gave",
+        )
+
+
+def _each(node: str, facts: Mapping[str, Any]) -> Iterator[Finding]:
+    for gpu in facts["gpus"]:
+        yield from _memory_faults(node, gpu)
+        yield from _modes(node, gpu)
+
+
+def _made(made: Any, node: str, gpu: Mapping[str, Any], text: str, cause: str, remedy: str, observed: Any) -> Finding:
+    found: Finding = made(
+        f"GPU {gpu['index']} ({gpu['busid']}): {text}",
+        node,
+        source="nvidia-smi -q -x",
+        device=gpu["busid"],
+        observed=observed,
+        cause=cause,
+        remedy=remedy,
+    )
+    return found
+
+
+def _memory_faults(node: str, gpu: Mapping[str, Any]) -> Iterator[Finding]:
+    if gpu["ecc_uncorrected"]:
+        text = f"{gpu['ecc_uncorrected']} uncorrected memory errors since the driver was loaded"
+        yield _made(fail, node, gpu, text, "gpu-hardware-fault", "drain the node and reset the GPU; if they come back, replace it",
+                    gpu["ecc_uncorrected"])  # fmt: skip
+    if gpu["remap_failed"]:
+        text = "memory rows could not be remapped: no spare rows are left"
+        yield _made(fail, node, gpu, text, "gpu-hardware-fault", "replace the GPU", "remapping failed")
+    elif gpu["remap_pending"]:
+        text = "a row remap is pending"
+        yield _made(
+            warn, node, gpu, text, "gpu-ecc-row-remap", "drain the node and reset the GPU (nvidia-smi -r)", "pending"
+        )
+    if gpu["recovery"] and gpu["recovery"] != "None":
+        text = f"the driver asks for: {gpu['recovery']}"
+        yield _made(
+            fail,
+            node,
+            gpu,
+            text,
+            "gpu-hardware-fault",
+            "drain the node and do what the driver asks for",
+            gpu["recovery"],
+        )
+    if gpu["ecc"] is False:
+        text = "ECC is off"
+        yield _made(
+            warn, node, gpu, text, "gpu-hardware-fault", "nvidia-smi -e 1 and reboot, unless it is meant", "off"
+        )
+
+
+def _modes(node: str, gpu: Mapping[str, Any]) -> Iterator[Finding]:
+    mode = gpu["compute_mode"]
+    if mode and mode not in ("Default", "Exclusive_Process"):
+        text = f"compute mode {mode}: no program can use it"
+        yield _made(fail, node, gpu, text, "gpu-memory-occupied", f"nvidia-smi -i {gpu['index']} -c 0", mode)
+    if gpu["mig"]:
+        text = "MIG is on: it is divided, and NCCL does not join its parts"
+        yield _made(
+            warn,
+            node,
+            gpu,
+            text,
+            "visible-devices-conflict",
+            f"nvidia-smi -i {gpu['index']} -mig 0, unless it is meant",
+            "MIG",
+        )
+    used, total = gpu["memory_used_mib"], gpu["memory_total_mib"]
+    if used is not None and total and used > HELD_MIB:
+        holders = ", ".join(f"{one['pid']} {one['name']} ({one['memory_mib']} MiB)" for one in gpu["processes"][:4])
+        text = f"{used} of {total} MiB are in use by {holders or 'processes that are not visible here'}"
+        yield _made(
+            warn,
+            node,
+            gpu,
+            text,
+            "gpu-memory-occupied",
+            "if this is no engine of yours, end those processes first",
+            used,
+        )
+
+
+def _log(snapshot: Snapshot, node: str) -> Iterator[Finding]:
+    facts = snapshot.facts(node, PROBE.id)
+    if facts is None:
+        return
+    if facts["xids"] is None:
+        yield unknown(f"the kernel log cannot be read ({facts['why']}), so Xid reports are not known", node, source="dmesg",
+                      remedy="run as root, or: sudo dmesg | grep -i xid")  # fmt: skip
+        return
+    for event, times in xid.counted(xid.find(facts["xids"])).items():
+        name = f"{'SXid' if event.switch else 'Xid'} {event.code}"
+        text = f"{name} on {event.address}{f', {times} times' if times > 1 else ''}: {event.meaning}"
+        if event.kind == "software":
+            yield skip(f"{text} (a program's own fault, as a rule)", node, source="dmesg", device=event.address)
+            continue
+        cause = (
+            "nvswitch-error"
+            if event.switch
+            else "gpu-ecc-row-remap"
+            if event.kind == "memory"
+            else "gpu-hardware-fault"
+        )
+        yield warn(
+            text,
+            node,
+            source="dmesg",
+            device=event.address,
+            observed=event.text or name,
+            cause=cause,
+            remedy="drain the node; reset the GPU or reboot; if it comes back, replace the part. It may also be an old report: see its time",
+        )
+
+
+def _driver(snapshot: Snapshot, node: str, facts: Mapping[str, Any]) -> Iterator[Finding]:
+    """The engine's CUDA against the driver's: within one major version older drivers serve newer minor ones."""
+    packages: Dict[str, str] = (snapshot.facts(node, "engine-versions") or {}).get("packages") or {}
+    built = _TORCH_CUDA.search(packages.get("torch", ""))
+    served = re.match(r"(\d+)\.(\d+)", facts["cuda"] or "")
+    if built and served and int(built.group(1)) > int(served.group(1)):
+        wanted = f"{built.group(1)}.{built.group(2)}"
+        yield fail(
+            f"torch is built for CUDA {wanted}, the driver {facts['driver']} serves {facts['cuda']}",
+            node,
+            source="nvidia-smi, torch's version",
+            observed=facts["cuda"],
+            expected=wanted,
+            cause="driver-too-old",
+            remedy="update the driver, or install the engine's build for the older CUDA",
+        )
+
+
+def _unequal(snapshot: Snapshot, counts: Dict[str, int]) -> Iterator[Finding]:
+    for what, cause, values in (
+        ("GPUs", "rank-layout-wrong", counts),
+        ("model", "rank-layout-wrong", {node: _names(snapshot.facts(node, "gpus")) for node in counts}),
+        ("driver", "version-mismatch", {node: snapshot.facts(node, "gpus")["driver"] for node in counts}),
+    ):
+        if len(set(values.values())) < 2:
+            continue
+        usual = Counter(values.values()).most_common(1)[0][0]
+        for node, value in values.items():
+            if value != usual:
+                yield warn(
+                    f"{what}: {value} here, {usual} on the other nodes",
+                    node,
+                    source="nvidia-smi -q -x",
+                    observed=value,
+                    expected=usual,
+                    cause=cause,
+                    remedy="use equal nodes for one engine, or bring this one to the state of the others",
+                )
+
+
+PROBE = Probe("gpu-health", "All GPUs are there and none is broken", judge, collect, needs=("gpus", "pci-devices"))

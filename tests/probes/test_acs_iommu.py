@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+import pytest
+
+from tests.probes.machines import Machine, graver, judged, statuses
+
+METAL = "processor\t: 0\nvendor_id\t: GenuineIntel\nflags\t\t: fpu vme\n"
+
+
+def machine(acs: int | None = -1, group: int | None = None, kind: str = "", cpuinfo: str = METAL) -> Machine:
+    one = Machine().file("/proc/cpuinfo", cpuinfo)
+    gpu, nic = one.switch(0x10, acs=acs)
+    one.gpu("0000:13:00.0", gpu, group=group).card("mlx5_0", "0000:13:01.0", nic, group=group)
+    if group is not None:
+        one.tree.add_folder("/sys/class/iommu/dmar0")
+        if kind:
+            one.file(f"/sys/kernel/iommu_groups/{group}/type", kind)
+    return one
+
+
+@pytest.mark.parametrize(
+    ("acs", "expected"),
+    [
+        (-1, ["ok", "ok"]),
+        (0x00, ["ok", "ok"]),
+        (0x01, ["ok", "ok"]),
+        (0x1D, ["ok", "warn"]),
+        (0x04, ["ok", "warn"]),
+        (None, ["ok", "unknown"]),
+    ],
+)
+def test_acs(acs: int | None, expected: list[str]) -> None:
+    findings = judged("acs-iommu", machine(acs))
+    assert statuses(findings) == expected
+    graver(findings)
+
+
+@pytest.mark.parametrize(("kind", "status"), [("identity", "ok"), ("DMA", "warn"), ("DMA-FQ", "warn"), ("", "unknown")])
+def test_iommu(kind: str, status: str) -> None:
+    findings = judged("acs-iommu", machine(group=7, kind=kind))
+    assert statuses(findings) == sorted(["ok", status])
+    graver(findings)
+
+
+def test_virtual_and_arm_machines_are_not_judged() -> None:
+    virtual = machine(0x1D, cpuinfo=METAL.replace("vme", "vme hypervisor"))
+    assert statuses(judged("acs-iommu", virtual)) == ["skip"]
+    assert statuses(judged("acs-iommu", machine(0x1D, cpuinfo="processor : 0\nCPU implementer : 0x41\n"))) == ["skip"]
+
+
+def test_alone() -> None:
+    assert statuses(judged("acs-iommu", Machine())) == ["skip"]

@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ncdiag.model import NodeFacts, Plan, Snapshot
+from ncdiag.nccl import xid
+from ncdiag.probes import gpu_health
+from tests.probes.machines import Machine, eight_rails, graver, judged, statuses
+from tests.probes.smi import addresses, with_gpus
+
+QUIET = "[    0.000000] Linux version 6.8.0\n"
+
+
+def machine(name: str = "node1", log: str = QUIET, **changes: Any) -> Machine:
+    return with_gpus(eight_rails(name), addresses(), **changes).command("dmesg", log)
+
+
+def test_healthy() -> None:
+    (finding,) = judged("gpu-health", machine())
+    assert finding.summary == "8 x NVIDIA H100 80GB HBM3, driver 570.86.15"
+
+
+@pytest.mark.parametrize(
+    ("odd", "status", "cause", "words"),
+    [
+        ({"volatile": 2}, "fail", "gpu-hardware-fault", "2 uncorrected memory errors"),
+        ({"pending": "Yes"}, "warn", "gpu-ecc-row-remap", "row remap is pending"),
+        ({"failure": "Yes"}, "fail", "gpu-hardware-fault", "could not be remapped"),
+        ({"recovery": "GPU Reset"}, "fail", "gpu-hardware-fault", "GPU Reset"),
+        ({"mode": "Prohibited"}, "fail", "gpu-memory-occupied", "Prohibited"),
+        ({"mig": "Enabled"}, "warn", "visible-devices-conflict", "MIG is on"),
+        ({"used": 60000, "processes": ((4711, "python", 59990),)}, "warn", "gpu-memory-occupied", "4711 python"),
+        ({"ecc": "Disabled"}, "warn", "gpu-hardware-fault", "ECC is off"),
+    ],
+)
+def test_one_gpu_in_trouble(odd: dict[str, Any], status: str, cause: str, words: str) -> None:
+    (finding,) = graver(judged("gpu-health", machine(odd={3: odd})))
+    assert (finding.status.value, finding.cause) == (status, cause)
+    assert words in finding.summary and finding.where["device"] == "0000:1f:00.0"
+
+
+def test_driverless_node() -> None:
+    node = Machine()
+    node.gpu("0000:13:00.0", driver=None)
+    (finding,) = graver(judged("gpu-health", node))
+    assert (finding.status.value, finding.cause) == (
+        "fail",
+        "driver-library-missing",
+    ) and "no driver is loaded" in finding.summary
+
+
+def test_driver_that_cannot_be_asked() -> None:
+    node = eight_rails().command("nvidia-smi -q -x", "Failed to initialize NVML: Driver/library version mismatch", 18)
+    (finding,) = graver(judged("gpu-health", node))
+    assert "version mismatch" in finding.summary
+
+
+def test_no_gpu_is_no_fault() -> None:
+    assert statuses(judged("gpu-health", Machine())) == ["skip"]
+
+
+def test_fewer_than_on_the_bus_and_than_planned() -> None:
+    node = with_gpus(eight_rails(), addresses(7)).command("dmesg", QUIET)
+    assert "1 of 8 GPUs of the PCI bus" in graver(judged("gpu-health", node))[0].summary
+    found = graver(
+        judged("gpu-health", with_gpus(eight_rails(), addresses(7)).command("dmesg", QUIET), plan=Plan(gpus_per_node=8))
+    )
+    assert any(finding.cause == "visible-devices-conflict" for finding in found)
+
+
+@pytest.mark.parametrize(
+    ("line", "status", "cause"),
+    [
+        (
+            "NVRM: Xid (PCI:0000:13:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.",
+            "warn",
+            "gpu-hardware-fault",
+        ),
+        ("NVRM: Xid (PCI:0000:13:00): 63, Row Remapper: New row marked", "warn", "gpu-ecc-row-remap"),
+        ("NVRM: Xid (PCI:0000:13:00): 31, pid=1, name=python, Ch 8", "skip", None),
+        ("nvidia-nvswitch0: SXid (PCI:0000:c1:00.0): 12028, Non-fatal, Link 32", "warn", "nvswitch-error"),
+    ],
+)
+def test_kernel_log(line: str, status: str, cause: str | None) -> None:
+    findings = judged("gpu-health", machine(log=f"{QUIET}[  9.1] {line}\n" * 2))
+    found = next(finding for finding in findings if finding.source == "dmesg")
+    assert (found.status.value, found.cause) == (status, cause) and "2 times" in found.summary
+
+
+def test_unreadable_log_is_unknown() -> None:
+    node = with_gpus(eight_rails(), addresses()).command(
+        "dmesg", "dmesg: read kernel buffer failed: Operation not permitted", 1
+    )
+    assert statuses(judged("gpu-health", node)) == ["ok", "unknown"]
+
+
+def test_nodes_that_differ() -> None:
+    findings = graver(judged("gpu-health", machine("a"), machine("b"), machine("c", driver="535.129.03")))
+    assert [(finding.where["node"], finding.cause) for finding in findings] == [("c", "version-mismatch")]
+
+
+def test_torch_newer_than_the_driver() -> None:
+    facts: dict[str, Any] = {"gpus": {"gpus": [], "driver": "535.1", "cuda": "12.2", "hidden": [], "why": None}}
+    for torch, count in (("2.9.0+cu130", 1), ("2.7.0+cu128", 0), ("2.7.0", 0)):
+        snapshot = Snapshot({"a": NodeFacts("a", {**facts, "engine-versions": {"packages": {"torch": torch}}})})
+        assert len(list(gpu_health._driver(snapshot, "a", facts["gpus"]))) == count
+
+
+def test_xid_lines() -> None:
+    event = xid.parse("[1] NVRM: Xid (PCI:0000:07:00): 48, pid=99, DBE")
+    assert event is not None and (event.code, event.address, event.kind) == (48, "0000:07:00", "hardware")
+    assert xid.parse("NVRM: loading NVIDIA UNIX") is None
