@@ -15,6 +15,8 @@ import ncdiag
 ROOT = os.path.dirname(os.path.abspath(ncdiag.__file__))
 BEGIN = "ncdiag-payload-begin"
 END = "ncdiag-payload-end"
+LINE = 1000
+"""Characters in a line of the payload's output: launchers that label or merge lines (srun, mpirun) cut longer ones."""
 
 MAIN = f"""\
 import json, os, pkgutil, sys
@@ -30,7 +32,8 @@ host = Host(python=request.get("python"), pid=request.get("pid"), environment=re
 node = collect(host, chosen, budget_s=request.get("budget_s", 60.0))
 node.errors.update(probes.broken)
 text = json.dumps(asdict(node))
-sys.stdout.write("\\n{BEGIN} %d\\n%s\\n{END}\\n" % (len(text), text))
+lines = [text[start:start + {LINE}] for start in range(0, len(text), {LINE})]
+sys.stdout.write("\\n{BEGIN} %d\\n%s\\n{END}\\n" % (len(text), "\\n".join(lines)))
 sys.stdout.flush()
 os._exit(0)
 """
@@ -122,7 +125,8 @@ def unwrap(printed: str) -> str:
     size, _, body = rest.partition("\n")
     if not begin or not size.strip().isdigit():
         raise ValueError("its output holds no facts")
-    text = body[: int(size)]
-    if len(text) < int(size) or not body[int(size) :].lstrip("\r").startswith(f"\n{END}"):
+    text, end, _ = body.partition(f"\n{END}")
+    text = text.replace("\r", "").replace("\n", "")
+    if not end or len(text) != int(size):
         raise ValueError(f"its output was cut: {len(text)} of {size.strip()} characters")
     return text
