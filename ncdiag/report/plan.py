@@ -49,7 +49,7 @@ def _model(model: Mapping[str, Any]) -> list[str]:
     active = f", {_count(model['parameters_active'])} active a token" if model.get("parameters_active") else ""
     name = f"{model['architecture']}: {_count(model['parameters'])} parameters{active}, {model.get('dtype', 'dtype not known')}"
     name += f", {model['quantization']}" if model.get("quantization", "none") != "none" else ""
-    size = "not known" if model["weights_bytes"] is None else f"{model['weights_bytes'] / GIB:.1f} GiB"
+    size = "not known" if model["weights_bytes"] is None else _size(model["weights_bytes"])
     out = [name, f"weights {size} ({model['source']})"]
     if model["kv_bytes_per_token"] is None:
         return [*out, "KV cache not known"]
@@ -70,8 +70,8 @@ def _table(plan: Mapping[str, Any]) -> str:
             (
                 ">" if chosen else "",
                 *(str(layout.get(key, "")) for key in ("tp", "pp", "dp", "gpus", "replicas")),
-                f"{layout['weights_bytes_per_gpu'] / GIB:.1f} GiB",
-                f"{layout['kv_pool_bytes_per_gpu'] / GIB:.1f} GiB" if "kv_pool_bytes_per_gpu" in layout else "?",
+                _size(layout["weights_bytes_per_gpu"]),
+                _size(layout["kv_pool_bytes_per_gpu"]) if "kv_pool_bytes_per_gpu" in layout else "?",
                 "?" if layout["kv_tokens"] is None else f"{layout['kv_tokens']:,}",
                 {True: "fits", False: "no"}.get(layout["fits"], "?"),
             )
@@ -105,6 +105,10 @@ def _wrapped(line: str, indent: str) -> str:
         break_long_words=False,
         break_on_hyphens=False,
     )
+
+
+def _size(number: int) -> str:
+    return f"{number / GIB:.1f} GiB" if number >= GIB / 10 or not number else f"{number / 2**20:.1f} MiB"
 
 
 def _count(number: int | None) -> str:

@@ -190,7 +190,7 @@ def _verdict(tokens: int, pool: int, requests: int, load: Load, dp: int) -> tupl
         return False, f"KV cache holds {tokens:,} tokens, {needed:,} needed for {requests} requests at once"
     return (
         True,
-        f"KV cache holds {tokens:,} tokens: {tokens / load.max_model_len:.1f} requests of {load.max_model_len:,}",
+        f"KV cache holds {tokens:,} tokens, {tokens / load.max_model_len:.1f} requests of {load.max_model_len:,}",
     )
 
 

@@ -36,7 +36,7 @@ CORE = (
     "head_dim",
     "vocab_size",
 )
-KV_BYTES = {"fp8": 1.0, "fp8_e4m3": 1.0, "fp8_e5m2": 1.0, "fp8_inc": 1.0, "int8": 1.0, "bfloat16": 2.0, "float16": 2.0}
+KV_BYTES = {"fp8": 1.0, "fp8_e4m3": 1.0, "fp8_e5m2": 1.0, "bfloat16": 2.0, "float16": 2.0}
 
 
 @dataclass(frozen=True)

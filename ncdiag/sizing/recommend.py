@@ -33,8 +33,9 @@ def choose(model: Model, found: Sequence[Layout], cluster: Cluster, load: Load) 
 
 
 def _rank(layout: Layout, cluster: Cluster) -> tuple[int, ...]:
-    """Lower is better: within one node, TP inside the NVLink domain, few stages, few GPUs, no EP."""
-    return (layout.nodes, int(layout.tp > cluster.domain), layout.dp, layout.gpus, layout.pp)
+    """Lower is better: few nodes, TP inside the NVLink domain, stages only across nodes, plain, few GPUs."""
+    stages = int(layout.pp > layout.nodes)
+    return (layout.nodes, int(layout.tp > cluster.domain), stages, layout.dp, layout.gpus, layout.pp)
 
 
 def _reasons(model: Model, best: Layout, found: Sequence[Layout], cluster: Cluster, load: Load) -> list[str]:

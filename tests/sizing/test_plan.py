@@ -53,6 +53,7 @@ def test_contract(tmp_path: Path) -> None:
         ("Llama-3.1-405B", "H100x8*2", {"max_model_len": 8192}, (8, 2, 1)),
         ("DeepSeek-V3", "H100x8*2", {"max_model_len": 8192}, (8, 2, 1)),
         ("DeepSeek-V3", "H200x8", {"max_model_len": 8192}, (8, 1, 1)),
+        ("DeepSeek-V3", "H100x8*2", {"max_model_len": 32768, "concurrency": 32}, (1, 1, 16)),
         ("gpt-oss-120b", "H100x8", {"max_model_len": 8192}, (1, 1, 1)),
         ("Qwen3-32B", "48GBx4", {"max_model_len": 8192}, (2, 1, 1)),
     ],
@@ -240,8 +241,9 @@ def test_command_line(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(with_context("Llama-3.1-8B", 8192)))
     done = CliRunner().invoke(command, [str(tmp_path), "--gpus", "H100x8*2", "--format", "json", "--kv-dtype", "fp8"])
     assert done.exit_code == 0 and json.loads(done.output)["cluster"]["nodes"] == 2
+    assert "redacted" not in done.output
     done = CliRunner().invoke(command, [str(tmp_path / "config.json"), "--nodes-count", "2"])
-    assert done.output.startswith("USE TP 1")
+    assert done.output.startswith("USE TP 1") and "redacted" not in done.output
     assert "--gpus" in CliRunner().invoke(command, ["--help"]).output
 
 
