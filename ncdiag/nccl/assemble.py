@@ -35,8 +35,9 @@ def facts(
             event.rank, event.communicator = speaker.facts.rank, home.get(id(speaker.facts))
             if events.ends_a_rank(event):
                 speaker.facts.errors += 1
+    idle = [process.facts for process in processes if not process.ranks]
     for communicator in found:
-        culprits.name(communicator)
+        culprits.name(communicator, idle)
     versions = sorted({process.facts.version for process in processes if process.facts.version} | {version for _, version, _ in banners})
     return NcclFacts(
         [process.facts for process in processes], found, [event for event, _ in event_threads], sources, versions, events_left_out,

@@ -6,17 +6,23 @@ from typing import List, Tuple
 
 from .. import nodeset
 from .communicators import ORDER
-from .log_facts import STAGES, Communicator, Rank
+from .log_facts import STAGES, Communicator, Process, Rank
 
 DONE = ("complete", "destroyed")
 
 
-def name(communicator: Communicator) -> None:
-    """Set `culprits` and `reason`. Nobody is named where all ranks stand at the same point."""
+def name(communicator: Communicator, idle: List[Process]) -> None:
+    """Set `culprits` and `reason`. Nobody is named where all ranks stand at the same point.
+
+    `idle` are the processes that named no communicator: a missing rank may be one of them.
+    """
     if not communicator.ranks:
         return
     waiting = [rank for rank in communicator.ranks if rank.stage not in DONE]
     communicator.culprits, communicator.reason = _initialising(communicator, waiting) if waiting else _running(communicator)
+    if idle and communicator.culprits == communicator.missing and communicator.missing:
+        text = ", ".join(f"{process.host} pid {process.pid} (at {process.stage})" for process in idle[:8])
+        communicator.reason += f". Here, but without a communicator yet: {text}" + (" …" if len(idle) > 8 else "")
 
 
 def _initialising(communicator: Communicator, waiting: List[Rank]) -> Tuple[List[int], str]:

@@ -26,7 +26,7 @@ from typing import Dict, Iterable, Iterator, List, Optional, Set, Tuple
 
 from . import assemble, events, messages, transports
 from . import log_state as state
-from .lines import LINE_LIMIT, Lines, Speaker, label, speaker, time_of
+from .lines import LINE_LIMIT, Lines, Speaker, clean, label, speaker, time_of
 from .log_facts import TEXT_LIMIT, Event, NcclFacts, Source
 from .log_state import LINKS_LIMIT, ProcessState, Thread, line
 from .transports import At
@@ -89,8 +89,9 @@ class NcclLog:
     def feed_lines(self, source: str, lines: Iterable[bytes], first: int = 1) -> None:
         """Take complete lines of a source, the first of which has number `first`."""
         facts = self._begin(source)
-        block = list(lines)
-        facts.size_bytes += sum(map(len, block)) + len(block)
+        joined = b"\n".join(lines)
+        block = clean(joined).split(b"\n") if joined else []
+        facts.size_bytes += len(joined) + 1
         self._read(block, first)
         facts.lines = max(facts.lines, first + len(block) - 1)
 

@@ -75,6 +75,12 @@ def test_the_rank_that_never_came_is_named() -> None:
     assert "rank 3" in communicator.reason
 
 
+def test_a_process_without_communicator_may_be_the_missing_rank() -> None:
+    (communicator,) = read(composed.job((2, 27, 3), until={0: "bootstrap", 1: "bootstrap", 2: "bootstrap", 3: "interface"})).communicators
+    assert communicator.culprits == [3]
+    assert "node02 pid 4003 (at interface)" in communicator.reason
+
+
 def test_the_slowest_of_waiting_ranks_is_named() -> None:
     (communicator,) = read(composed.job((2, 24, 3), until={0: "graph", 1: "graph", 2: "topology", 3: "graph"})).communicators
     assert communicator.culprits == [2]
