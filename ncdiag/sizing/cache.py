@@ -17,6 +17,7 @@ from ncdiag.sizing.layers import BOTH, CHUNKED, FULL, NONE, SLIDING, STATE, wind
 from ncdiag.sizing.recurrent import STATES
 
 BLOCK = 16  # tokens in a block: vLLM's default
+STATE_BLOCKS = 2  # a sequence's state and its last checkpoint for the prefix cache (mamba_cache_mode align)
 FP8_DS_MLA = 656  # bytes of a token and layer of DeepSeek V3.2's fp8 cache; source: flashmla_sparse.py
 INDEXER_SCALE = 4  # float32 scale beside each FP8 key of the indexer
 
@@ -133,7 +134,7 @@ def _groups(kept: Sequence[LayerCache], page: int) -> tuple[dict[tuple[str, int,
 def _blocks(cache: LayerCache, block: int, max_model_len: int, in_flight: int) -> int:
     """Blocks one group hands to a request of max_model_len."""
     if cache.kind == STATE:
-        return 1
+        return STATE_BLOCKS
     if cache.kind == SLIDING:
         return -(-min(cache.window - 1 + in_flight, max_model_len) // block) + 1
     if cache.kind == CHUNKED:

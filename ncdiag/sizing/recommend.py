@@ -50,7 +50,7 @@ def _reasons(model: Model, best: Layout, found: Sequence[Layout], cluster: Clust
         out.append(f"room for {best.replicas} replicas on {cluster.total} GPUs: data parallel, no traffic between them")
     if best.tp > 1 and best.tp <= cluster.domain and cluster.gpu.domain > 1:
         out.append(f"TP {best.tp} stays inside the NVLink domain of {cluster.domain} GPUs")
-    if best.nodes > 1 and best.tp <= cluster.domain:
+    if best.pp > 1 and best.nodes > 1 and best.tp <= cluster.domain:
         out.append(
             f"PP {best.pp} crosses the nodes: it sends one hidden state a token, TP would send two all-reduces a layer"
         )

@@ -31,6 +31,7 @@ PRINTED: dict[str, tuple[int, int, int]] = {  # "CPU KV cache size: N tokens", b
     "mixed-1-5": (41_120, 128, 512),
     "mixed-1-1": (36_418, 128, 512),
     "mla": (14_560, 16, 2048),
+    "hybrid-delta": (20_889, 640, 512),
 }
 
 
