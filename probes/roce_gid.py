@@ -70,11 +70,7 @@ def _table(host: Host, device: str, port: int, base: str) -> Table:
 
 def as_gids(table: Table) -> List[gids.Gid]:
     """The facts of one table for `ncdiag.nccl.gid`."""
-    versions = {"IB/RoCE v1": 1, "RoCE v1": 1, "RoCE v2": 2}
-    return [
-        gids.Gid(one["index"], gids.parse_gid(one["gid"]), versions.get(one["type"] or ""), one["netdev"])
-        for one in table["entries"]
-    ]
+    return gids.from_facts(table["entries"])
 
 
 Chosen = Tuple[str, str, gids.Choice]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ipaddress
 from dataclasses import dataclass, field
-from typing import Dict, List, Mapping, Optional, Sequence, Union
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Union
 
 from ncdiag.nccl.settings import integer
 from ncdiag.nccl.version import NEWEST_READ, Version
@@ -72,6 +72,12 @@ class Choice:
 def parse_gid(text: str) -> ipaddress.IPv6Address:
     """`0000:0000:0000:0000:0000:ffff:0a00:0001` as sysfs writes it. Raises ValueError."""
     return ipaddress.IPv6Address(text.strip())
+
+
+def from_facts(entries: Sequence[Mapping[str, Any]]) -> List[Gid]:
+    """Facts of the probe `roce-gid`: index, gid, type (`RoCE v2`, `IB/RoCE v1`, None), netdev."""
+    versions = {"IB/RoCE v1": 1, "RoCE v1": 1, "RoCE v2": 2}
+    return [Gid(one["index"], parse_gid(one["gid"]), versions.get(one["type"] or ""), one["netdev"]) for one in entries]
 
 
 def choose(
