@@ -26,13 +26,15 @@ class Addresses:
     """Known and failed addresses of one job."""
 
     triggers = ("distributed_init_method=tcp", "master_addr=", ", ip=", "Ray cluster at address", "ode IP: ", "node_ip_address", "driver_ip", "Using [0]", "Bootstrap : Using", "Bootstrap: Using", "MASTER_ADDR=",
-                "imed out", "onnection abort", "onnection refused", "No route to host", "clients joined", "exceeded", "NET/Socket : Using")
+                "imed out", "onnection abort", "onnection refused", "No route to host", "clients joined", "exceeded", "NET/Socket : Using", "Using the loopback address as fallback", "connectFullMesh failed")
 
     def __init__(self) -> None:
         self._known: dict[str, Line] = {}
         self._failed: dict[str, tuple[Line, str]] = {}
         self._joined: Line | None = None
         self._bridges: Line | None = None
+        self._fallback: Line | None = None
+        self._mesh: Line | None = None
 
     def take(self, line: Line) -> bool:
         text = line.text
@@ -41,6 +43,10 @@ class Addresses:
                 self._known.setdefault(address, line)
         if _MANY_BRIDGES.search(text):
             self._bridges = self._bridges or line
+        if "Using the loopback address as fallback" in text:
+            self._fallback = self._fallback or line
+        if "connectFullMesh failed" in text:
+            self._mesh = self._mesh or line
         if _JOINED.search(text):
             self._joined = self._joined or line
         if _UNANSWERED.search(text) or _REFUSED.search(text):
@@ -67,6 +73,9 @@ class Addresses:
             elif known and address not in known and not any(_near(address, other) for other in known) and not address.startswith("127."):
                 nearest = next(iter(known))
                 yield Signal("socket-ifname-wrong", Says.STRONG, f"a rank is told to reach its peer at {address}; the nodes are known by other networks ({nearest})", [*evidence, self._known[nearest].evidence()], where, order=line.order)
+        if self._fallback is not None and self._mesh is not None:
+            yield Signal("hostname-resolves-to-loopback", Says.STRONG, "gloo fell back to loopback because this node's name has no address of its own, and then its ranks could not connect",
+                         [self._fallback.evidence(), self._mesh.evidence()], speaker(self._fallback.text), order=self._fallback.order)
         if self._bridges is not None and self._failed:
             yield Signal("socket-ifname-wrong", Says.STRONG, "NCCL spreads its sockets over bridges and tunnels of this host, too, which other hosts do not reach", [self._bridges.evidence()], speaker(self._bridges.text), order=self._bridges.order)
 

@@ -14,7 +14,7 @@ import sys
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 CHUNK = 1 << 20
 FILES_LIMIT = 20_000  # in one folder tree
@@ -145,7 +145,7 @@ def _expand(kind: str, first: bytes, file: BinaryIO) -> Iterator[bytes]:
         yield chunk
 
 
-def _zstd(joined: io.BufferedReader) -> BinaryIO:
+def _zstd(joined: Any) -> BinaryIO:
     try:
         import zstandard  # type: ignore[import-not-found]
     except ImportError:

@@ -50,13 +50,13 @@ class Rule:
     remedy: str = ""
 
     def find(self, text: str) -> dict[str, str] | None:
-        """The groups of `regex`, {} without one; None when the text does not match."""
+        """The groups of `regex`, {} without one; None when the text does not match. `peer2` is `peer` of another branch."""
         if self.unless is not None and self.unless.search(text):
             return None
         if self.regex is None:
             return {}
         match = self.regex.search(text)
-        return None if match is None else {key: value.strip() for key, value in match.groupdict().items() if value}
+        return None if match is None else {key.rstrip("23456789"): value.strip() for key, value in match.groupdict().items() if value}
 
 
 def rule(cause: str, says: Says, literals: str | Sequence[str], summary: str, regex: str = "", *, unless: str = "", condition: bool = False,

@@ -9,6 +9,7 @@ from ncdiag.logs.bench import Bench
 from ncdiag.logs.pasted.gids import Gids
 from ncdiag.logs.pasted.smi import Smi
 from ncdiag.logs.pasted.system import FileSystems, Links, Processes
+from ncdiag.logs.pasted.verbs import Verbs
 from ncdiag.logs.scan import Reader
 from ncdiag.logs.sockets import Sockets
 from ncdiag.logs.stacks import Stacks
@@ -27,7 +28,8 @@ class Readers:
     sockets: Sockets = field(default_factory=Sockets)
     watchdog: Watchdog = field(default_factory=Watchdog)
     exceptions: Exceptions = field(default_factory=Exceptions)
+    verbs: Verbs = field(default_factory=Verbs)
     others: tuple[Reader, ...] = field(default_factory=lambda: (OutOfMemory(), Addresses(), Gids(), Smi(), FileSystems(), Links(), Processes()))
 
     def all(self) -> list[Reader]:
-        return [self.starts, self.bench, self.stacks, self.sockets, self.watchdog, self.exceptions, *self.others]
+        return [self.starts, self.bench, self.stacks, self.sockets, self.watchdog, self.exceptions, self.verbs, *self.others]

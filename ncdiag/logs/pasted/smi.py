@@ -54,5 +54,5 @@ class Smi:
             yield Signal("gpu-memory-occupied", Says.HINT, f"GPU memory is held by {', '.join(names[:4])}", [line.evidence() for _, _, line in held[:4]], condition=True, order=held[0][2].order)
         idle = [line for used, total, util, line in self._memory if used > 0.5 * total and util == 0]
         if idle and not held:
-            yield Signal("gpu-memory-occupied", Says.HINT, "GPU memory is in use, but no process is listed for it", [line.evidence() for line in idle[:4]], condition=True, order=idle[0].order)
             yield Signal("stale-process", Says.HINT, "GPU memory is in use, but no process is listed for it: a process of another container or an earlier run", [line.evidence() for line in idle[:4]], condition=True, order=idle[0].order)
+            yield Signal("gpu-memory-occupied", Says.HINT, "GPU memory is in use, but no process is listed for it", [line.evidence() for line in idle[:4]], condition=True, order=idle[0].order + 0.5)

@@ -25,6 +25,8 @@ RULES = (
          "a network interface that was asked for does not exist",
          r"(?i)(?:ifname|interface)"),
     rule("socket-ifname-wrong", Says.STRONG, "specified for opal_if", "the launcher is told to use an interface that does not exist here"),
+    rule("socket-ifname-wrong", Says.STRONG, ("is neither AF_INET", "Address family not supported by protocol"), "NCCL has no usable address: its interface is not there, or IPv4 and IPv6 are mixed", r"neither AF_INET|Socket creation failed",
+         remedy="NCCL_SOCKET_IFNAME must name an interface that exists with an address on every node (or unset it); NCCL_SOCKET_FAMILY for IPv4 against IPv6"),
     # --- addresses of this node
     rule("hostname-resolves-to-loopback", Says.HINT, "Using the loopback address as fallback",
          "gloo cannot resolve this node's name to an address of its own and falls back to loopback", condition=True),

@@ -15,7 +15,7 @@ RULES = (
          remedy="`ray status` and `ray list nodes`: which node has not joined, which placement group holds GPUs"),
     rule("ray-resources-infeasible", Says.NAMED, ("exceeds the total number of available GPUs", "exceeds available GPUs"), "more GPUs are asked for than the Ray cluster has", r"(?:GPUs|available)", unless="World size|WARNING"),
     rule("ray-resources-infeasible", Says.STRONG, ("pending placement groups", "pending tasks/actors"), "Ray has demands that it cannot place: {what}", r"(?P<what>\{[^}]*'?GPU'?[^}]*\}[^:]*): \d+\+ pending"),
-    rule("ray-placement-group-leaked", Says.STRONG, ("reserved in placement groups",), "placement groups hold all GPUs of the cluster ({a} of {b})", r"(?P<a>\d+)(?:\.0)?/(?P<b>(?P=a))(?:\.0)? GPU\b.*reserved in placement groups", condition=True,
+    rule("ray-placement-group-leaked", Says.STRONG, ("reserved in placement groups",), "placement groups hold all GPUs of the cluster ({a} of {b})", r"(?P<a>\d+)(?:\.0)?/(?P<b>(?P=a))(?:\.0)? GPU\b.*reserved in placement groups",
          remedy="`ray list placement-groups`; remove the old one (ray.util.remove_placement_group) or restart Ray; end duplicate services"),
     rule("ray-placement-group-leaked", Says.STRONG, ("Current node has no GPU available", "accelerator_type:"), "Ray's node has a GPU by type, but none is free: an older placement group or actor holds it",
          r"Current node has no GPU available.*accelerator_type:\w+(?!.*'GPU': [1-9])", lines=3, remedy="`ray list placement-groups` and `ray list actors`; remove the old ones or restart Ray; end duplicate services"),
