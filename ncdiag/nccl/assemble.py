@@ -71,6 +71,7 @@ def _finish_process(process: ProcessState) -> None:
             process.loose.append((thread.links, None))
         else:
             thread.rank.facts.links_left_out += thread.links_left_out
+    process.loose.append((process.strangers, None))
     for links, preferred in process.loose:
         _hand_out(process, links, preferred)
     for rank in process.ranks:

@@ -12,11 +12,8 @@ from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
 LINE_LIMIT = 64 * 1024  # bytes of a line that are read; the rest of a longer one is dropped
 BLOCK = 128 * 1024  # bytes worked on at a time; a size that stays in the cache of one core
 
-_ANSI = re.compile(rb"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b\n]*(?:\x07|\x1b\\)|[@-Z\\^_])")
-_DOCKER = re.compile(
-    rb'^\{"log":"((?:[^"\\\n]|\\.)*)"[^\n]*\}$',
-    re.M,
-)
+_ANSI = re.compile(rb"\x1b(?:\[[0-9;?]{0,64}[ -/]{0,4}[@-~]|\][^\x07\x1b\n]{0,256}(?:\x07|\x1b\\)|[@-Z\\^_])")
+_DOCKER = re.compile(rb'^\{"log":"([^"\\\n]*(?:\\.[^"\\\n]*)*)"[^\n]*\}$', re.M)
 _DOCKER_ESCAPES = {b"\\n": b"", b"\\r": b"", b"\\t": b"\t", b'\\"': b'"', b"\\\\": b"\\", b"\\u003c": b"<", b"\\u003e": b">", b"\\u0026": b"&"}
 _DOCKER_ESCAPE = re.compile(rb'\\(?:u003[ce]|u0026|[nrt"\\])')
 
@@ -59,6 +56,9 @@ class Lines:
                 lines = piece.split(b"\n")
                 lines[0] = self.rest + lines[0]
                 self._keep(lines.pop())
+            if lines and max(map(len, lines)) > LINE_LIMIT:
+                self.cut += sum(len(line) > LINE_LIMIT for line in lines)
+                lines = [line[:LINE_LIMIT] for line in lines]
             if lines:
                 yield lines
 
@@ -87,7 +87,7 @@ class Speaker(NamedTuple):
 
 
 _SPEAKER = re.compile(
-    rb"([^\s:\[\]<>|(){}\"'/]+):(\d{1,10}):(\d{1,10})[ \t]{1,4}(?:\[(-?\d{1,10})\][ \t]{0,4})?"
+    rb"([^\s:\[\]<>|(){}\"'/]{1,255}):(\d{1,10}):(\d{1,10})[ \t]{1,4}(?:\[(-?\d{1,10})\][ \t]{0,4})?"
     rb"(?:([\w./+-]{1,200}):(\d{1,7})[ \t]{1,4}(?:\(([^()\n]{0,200})\)[ \t]{1,4})?)?$"
 )
 _CODE = re.compile(rb"(?:^|\s)([\w./+-]{1,200}\.\w{1,4}):(\d{1,7})[ \t]{1,4}(?:\(([^()\n]{0,200})\)[ \t]{1,4})?$")

@@ -34,13 +34,16 @@ from .transports import At
 EVENTS_LIMIT = 20_000
 CACHE_LIMIT = 8192  # messages and prefixes remembered
 THREADS_LIMIT = 50_000
+PROCESSES_LIMIT = 65_536
+RECORDS_LIMIT = 64  # of one line
+KEPT = 4096  # bytes of a line that are kept as evidence until the end
 
 _CHANNEL = b"NCCL INFO Channel "
 _INFO = b"NCCL INFO "
 _NO_LINKS: Dict[bytes, int] = {}
 _RECORD = re.compile(rb"NCCL (INFO|WARN|ATTN|TRACE|CALL|DIAG|ERROR) ")
 _REPEATED = re.compile(rb" \[repeated (\d{1,9})x across (?:cluster|all nodes)\][^\n]*$")
-_GLUED = re.compile(rb"[^\s:\[\]<>|(){}\"'/]+:\d{1,10}:\d{1,10} (?:\[-?\d{1,10}\] )?(?:[\w./+-]{1,200}:\d{1,7} (?:\([^()]{0,200}\) )?)?$")
+_GLUED = re.compile(rb"[^\s:\[\]<>|(){}\"'/]{1,255}:\d{1,10}:\d{1,10} (?:\[-?\d{1,10}\] )?(?:[\w./+-]{1,200}:\d{1,7} (?:\([^()]{0,200}\) )?)?$")
 
 
 @contextlib.contextmanager
@@ -139,7 +142,7 @@ class NcclLog:
                     self._channel(run[:-18], text[cut - 2 :], (source, number, text))
                 continue
             if speaks is not None:
-                speaks.last, speaks.number = last, number - 1
+                speaks.last, speaks.number = last[:KEPT], number - 1
                 speaks, run = None, b"\n"
             parts = text.split(_CHANNEL, 1)
             if len(parts) == 2:
@@ -155,19 +158,20 @@ class NcclLog:
                         self._info(parts[0], parts[1], (source, number, text))
                     continue
                 thread.lines += 1
-                thread.last, thread.number = text, number
+                thread.last, thread.number = text[:KEPT], number
                 if action[0] is not messages.nothing:
-                    action[0](thread, (source, number, text), *action[1])
+                    action[0](thread, (source, number, thread.last), *action[1])
             elif b"NCCL " in text:
                 self._other((source, number, text))
         if speaks is not None:
-            speaks.last, speaks.number = last, number
+            speaks.last, speaks.number = last[:KEPT], number
 
     def _channel(self, head: bytes, tail: bytes, at: At) -> Optional[Thread]:
         """A channel line that is new for its rank, or whose speaker is. The speaker, or None where several records stand in the line."""
         if (b"NCCL " in tail or b"NCCL " in head) and len(_RECORD.findall(at[2])) > 1:
             self._joined(at)
             return None
+        at = at if len(at[2]) <= KEPT else (at[0], at[1], at[2][:KEPT])
         thread = self._heads.get(head) or self._thread(head, at)
         rest = tail[2:]
         if rest in thread.links:
@@ -186,14 +190,15 @@ class NcclLog:
 
     def _link(self, thread: Thread, rest: bytes, seen: transports.Seen) -> None:
         process, rank = thread.process, thread.rank
-        process.seen_links.setdefault(rest, seen)
-        if rank is not None and rank.facts.rank != seen.owner:
-            process.loose.append(({rest: 1}, None))
-            return
-        if len(thread.links) >= LINKS_LIMIT:
+        stranger = rank is not None and rank.facts.rank != seen.owner
+        links = process.strangers if stranger else thread.links
+        if rest not in links and len(links) >= LINKS_LIMIT:
             thread.links_left_out += 1
             return
-        thread.links[rest] = 1
+        process.seen_links.setdefault(rest, seen)
+        links[rest] = links.get(rest, 0) + 1
+        if stranger:
+            return
         rank = rank or process.guess(thread.dev)
         if rank is not None:
             rank.mark(state.CONNECTING, seen.at)
@@ -202,6 +207,7 @@ class NcclLog:
         if (b"NCCL " in message or b"NCCL " in head) and len(_RECORD.findall(at[2])) > 1:
             self._joined(at)
             return
+        at = at if len(at[2]) <= KEPT else (at[0], at[1], at[2][:KEPT])
         thread = self._thread(head, at)
         thread.lines += 1
         action = self._actions.get(message)
@@ -249,7 +255,9 @@ class NcclLog:
         """A line in which several records stand: each is read where it is certain where it begins, the rest is dropped."""
         number, text = at[1], at[2][:LINE_LIMIT]
         self._source.joined_lines += 1
-        records = list(_RECORD.finditer(text))[:64]
+        records = list(_RECORD.finditer(text))
+        if len(records) > RECORDS_LIMIT:
+            text, records = text[: records[RECORDS_LIMIT].start()], records[:RECORDS_LIMIT]
         starts = []
         for index, record in enumerate(records):
             floor = records[index - 1].end() if index else 0
@@ -263,7 +271,7 @@ class NcclLog:
 
     def _start(self, before: bytes, first: bool) -> int:
         """Where the speaker of a record begins in what stands before it: at a host that is known, else after white space."""
-        match = _GLUED.search(before)
+        match = _GLUED.search(before, max(0, len(before) - 560))
         if first or not match:
             return 0 if first else len(before)
         host, pid = match.group().split(b":")[:2]
@@ -291,6 +299,9 @@ class NcclLog:
         if who.pid is None:
             key = (None, None, at[0], said.get("pid"), said.get("rank"))
         process = self._processes.get(key)
+        if process is None and len(self._processes) >= PROCESSES_LIMIT:
+            key = (None, None, "beyond the limit")
+            process = self._processes.get(key)
         if process is None:
             process = self._processes[key] = ProcessState(who.host, who.pid if who.pid is not None else said.get("pid"))
             process.facts.first = line(at)
@@ -308,7 +319,7 @@ class NcclLog:
 
     def _event(self, thread: Thread, head: bytes, level: str, raw: bytes, at: At) -> bool:
         """Keep an error line, or count it where this process said it before. False when the line is none."""
-        message = raw[: 4 * TEXT_LIMIT].decode("utf-8", "replace").strip()[:2000]
+        message = raw[: 4 * TEXT_LIMIT].decode("utf-8", "replace").strip()[: 2 * TEXT_LIMIT]
         found = events.read(message, level)
         if found is None:
             return False

@@ -66,6 +66,7 @@ class ProcessState:
         self.threads: List[Thread] = []
         self.profile: Profile = ()  # what it said about itself, at the end
         self.seen_links: Dict[bytes, Seen] = {}  # tail of a channel line -> what it says
+        self.strangers: Dict[bytes, int] = {}  # channel lines of another rank number than the thread's: a later communicator connects there
         self.loose: List[Tuple[Dict[bytes, int], Optional[RankState]]] = []  # channel lines, and the rank they may be of
 
     def mark(self, seen: int, at: At) -> None:

@@ -14,6 +14,9 @@ from .log_facts import NetDevice
 from .log_state import RankState, Thread, line
 from .transports import At, collnet
 
+SETTINGS_LIMIT = 1000  # NCCL knows about 400
+RANKS_LIMIT = 4096  # communicators kept of one process
+
 Action = Tuple[Callable[..., None], Tuple[Any, ...]]
 
 _COMM = re.compile(
@@ -69,6 +72,8 @@ def nothing(thread: Thread, at: At) -> None:
 
 def _setting(thread: Thread, at: At, name: str, value: str) -> None:
     process = thread.process
+    if len(process.facts.settings) >= SETTINGS_LIMIT:
+        return
     process.facts.settings[name] = value
     process.note(name, at)
     process.mark(state.LOADED, at)
@@ -179,7 +184,7 @@ def _comm(thread: Thread, at: At, said: Said) -> None:
     process, pointer = thread.process, said.pointer
     rank = process.by_pointer.get(pointer)
     if rank is None or not _same(rank, said):
-        if len(process.ranks) >= 4096:
+        if len(process.ranks) >= RANKS_LIMIT:
             return
         rank = process.by_pointer[pointer] = RankState(process, said.rank, said.nranks)
         process.ranks.append(rank)
@@ -231,7 +236,7 @@ def _nodes(thread: Thread, at: At, pointer: str, numbers: Tuple[int, ...], mnnvl
     process = thread.process
     rank = process.by_pointer.get(pointer)
     if rank is None or rank.facts.rank != rank_number:
-        if len(process.ranks) >= 4096:
+        if len(process.ranks) >= RANKS_LIMIT:
             return
         rank = process.by_pointer[pointer] = RankState(process, rank_number, nranks)
         rank.facts.pointer = pointer

@@ -6,6 +6,7 @@ import gzip
 import json
 import pathlib
 import re
+import time
 from typing import List
 
 import pytest
@@ -362,3 +363,30 @@ def test_sample_logs_are_read_without_trouble() -> None:
         spoken = len(re.findall(rb"NCCL (?:INFO|WARN) ", data))
         assert bool(facts.processes) == bool(spoken), path
         assert not [event for event in facts.events if event.kind == "warning" and "Got completion" in event.message], path
+
+
+HOSTILE = {
+    "digits": b"1" * 60_000,
+    "colons": b"a:" * 30_000,
+    "no spaces": b"x" * 60_000,
+    "records": b"NCCL INFO " * 6_000,
+    "speakers": b"h:1:2 [0] NCCL INFO " * 3_000,
+    "escapes": b"\x1b]" * 30_000,
+    "docker": b'{"log":"' + b'\\"a' * 20_000,
+    "brackets": b"[0]" * 20_000,
+    "peers": b"Got completion from peer a" * 2_000,
+    "retrying": b"Connect to a" * 5_000 + b" retrying",
+    "failed": b"nvml failed Call to NET/IB device " * 1_500,
+}
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("shape", ["{}", "h:1:2 [0] NCCL INFO {}", "h:1:2 [0] NCCL WARN {}", "h:1:2 [0] NCCL INFO Channel 00{}", "{} NCCL INFO x", "h:1:2 [0] NCCL INFO NET/IB : {}"])
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_lines_end_in_time(name: str, shape: str) -> None:
+    before, _, after = shape.partition("{}")
+    parser, began = NcclLog(), time.process_time()
+    for number in range(20):
+        parser.feed("hostile.log", before.encode() + HOSTILE[name] + b"%d" % number + after.encode() + b"\n")
+    parser.finish()
+    assert time.process_time() - began < 5

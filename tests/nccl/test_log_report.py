@@ -23,7 +23,7 @@ def text_of(lines: List[str], every_rank: bool = False) -> str:
     return log_as_text(parser.finish(), color=None, every_rank=every_rank)
 
 
-def run(lines: List[str], folder: pathlib.Path, *options: str, name: str = "job.log", data: Optional[bytes] = None) -> "tuple[int, str]":
+def run(lines: List[str], folder: pathlib.Path, *options: str, name: str = "job.log", data: Optional[bytes] = None) -> tuple[int, str]:
     folder.joinpath(name).write_bytes(data if data is not None else "\n".join(lines).encode() + b"\n")
     result = CliRunner().invoke(command, [str(folder), *options], obj={"color": "never", "verbose": 0, "quiet": False}, standalone_mode=False)
     assert result.exception is None
