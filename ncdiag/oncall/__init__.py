@@ -1,0 +1,1 @@
+"""The webhook that walks a playbook when an alert fires: settings, server, store, worker, delivery. It never repairs."""
