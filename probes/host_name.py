@@ -10,19 +10,15 @@ from __future__ import annotations
 
 import ipaddress
 import re
-import socket
-import threading
-import time
 from typing import Any, Dict, Iterator, List, Optional, TypedDict
 
 from ncdiag.host import Host, HostError
 from ncdiag.model import Finding, Probe, Snapshot, fail, ok, unknown, warn
 from ncdiag.nccl.addressing import holder
+from ncdiag.nccl.lookup import look_up
 from ncdiag.nccl.node import addresses as addresses_of
 from ncdiag.nccl.node import several
 
-LOOKUP_LIMIT_S = 2.0
-"""Longest that a name look-up is waited for. The resolver itself waits 5 s for each server, twice (resolv.conf(5))."""
 SLOW_S = 0.5
 """A look-up of the node's own name that takes longer goes to a server that is slow or away; from /etc/hosts it takes under 1 ms."""
 
@@ -46,33 +42,10 @@ def collect(host: Host) -> Facts:
     facts: Dict[str, Any] = {"name": name, "addresses": None, "error": None, "failed": "not-asked", "took_s": None,
                              "hosts": _hosts(host, name), "nameservers": _nameservers(host)}
     try:
-        facts.update(host.ask("look-up of the node's own name", lambda: _look_up(name)))
+        facts.update(host.ask("look-up of the node's own name", lambda: look_up(name)))
     except HostError as error:
         facts["error"] = str(error)
     return facts  # type: ignore[return-value]
-
-
-def _look_up(name: str) -> Dict[str, Any]:
-    answer: Dict[str, Any] = {}
-
-    def ask() -> None:
-        try:
-            told = socket.getaddrinfo(name, None, socket.AF_UNSPEC, socket.SOCK_STREAM)
-            answer.update(addresses=list(dict.fromkeys(str(entry[4][0]) for entry in told)), error=None, failed="")
-        except socket.gaierror as error:
-            away = error.errno in (socket.EAI_AGAIN, socket.EAI_FAIL)
-            answer.update(addresses=None, error=str(error), failed="no-answer" if away else "unknown-name")
-        except (OSError, UnicodeError) as error:
-            answer.update(addresses=None, error=str(error), failed="unknown-name")
-
-    begun = time.monotonic()
-    asking = threading.Thread(target=ask, name="own-name", daemon=True)
-    asking.start()
-    asking.join(LOOKUP_LIMIT_S)
-    took = round(time.monotonic() - begun, 4)
-    if asking.is_alive():
-        return {"addresses": None, "error": "no answer within %g s" % LOOKUP_LIMIT_S, "failed": "no-answer", "took_s": took}
-    return {**answer, "took_s": took}
 
 
 def _hosts(host: Host, name: str) -> List[Dict[str, Any]]:
