@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from ncdiag import stages
 from ncdiag.hang.addresses import Picture
 from ncdiag.hang.claims import LIKELY, POSSIBLE, Claim, claim, names, numbers, seen
+from ncdiag.hang.flight_recorder import GroupReport, compare
 from ncdiag.hang.scene import Scene, View
 from ncdiag.hang.verdict import Wait
 from ncdiag.model import Evidence
@@ -87,7 +87,8 @@ def ras_says(scene: Scene, picture: Picture) -> Iterator[Claim]:
     for report in scene.ras:
         for comm in report.get("communicators") or ():
             yield from _missing(scene, comm)
-            yield from _behind(scene, comm)
+            if not report.get("moved"):      # counts that moved between two reports are those of a job that works
+                yield from _behind(scene, comm)
 
 
 def _missing(scene: Scene, comm: Mapping[str, Any]) -> Iterator[Claim]:
@@ -135,46 +136,24 @@ def _by_pid(scene: Scene, rank: Mapping[str, Any]) -> Optional[View]:
 
 def recorder_says(scene: Scene, picture: Picture) -> Iterator[Claim]:
     """The flight recorder: the same group, different collectives or numbers of them."""
-    last: Dict[str, Dict[int, Mapping[str, Any]]] = {}
-    for rank, dump in scene.flight.items():
-        for entry in dump.get("entries") or ():
-            group = str((entry.get("process_group") or ["?"])[0])
-            known = last.setdefault(group, {}).get(rank)
-            if not entry.get("is_p2p") and (known is None or _sequence(entry) >= _sequence(known)):
-                last[group][rank] = entry
-    for group, entries in sorted(last.items()):
-        if len(entries) > 1:
-            yield from _compare(scene, group, entries)
+    for group in compare(scene.flight):
+        if len(group.last) < 2:
+            continue
+        if group.mismatch:
+            views = [view for view in scene.ranks if view.state.rank in group.odd]
+            yield claim("collective-desync", LIKELY, f"the ranks of group {group.name} issue different collectives ({group.mismatch})",
+                        [Evidence("flight recorder", f"group {group.name}: {group.mismatch}")], culprits=views,
+                        where=None if views else {"rank": group.odd[0]} if group.odd else {})
+        elif group.behind:
+            yield _fewer(scene, group)
 
 
-def _sequence(entry: Mapping[str, Any]) -> int:
-    number = entry.get("collective_seq_id")
-    return number if isinstance(number, int) else -1
-
-
-def _compare(scene: Scene, group: str, entries: Mapping[int, Mapping[str, Any]]) -> Iterator[Claim]:
-    sequences = {rank: _sequence(entry) for rank, entry in entries.items()}
-    least = [rank for rank, number in sorted(sequences.items()) if number < max(sequences.values())]
-    if least:
-        views = [view for view in scene.ranks if view.state.rank in least]
-        outside = [view for view in views if not view.witness]
-        named = outside or (views if len(least) * 2 < len(sequences) else [])
-        slug = "rank-stuck-outside-collective" if outside else "collective-desync"
-        yield claim(slug, LIKELY if len(sequences) > 2 or outside else POSSIBLE,
-                    f"{numbers(least)} issued fewer collectives of group {group} than the others "
-                    f"({min(sequences.values())} against {max(sequences.values())})",
-                    [Evidence("flight recorder", f"group {group}: rank {rank} at collective {number}")
-                     for rank, number in sorted(sequences.items())], culprits=named,
-                    where=None if named else {"rank": least[0]})
-        return
-    shapes = {rank: (str(entry.get("profiling_name")), str(entry.get("input_sizes")), str(entry.get("input_dtypes")))
-              for rank, entry in entries.items()}
-    common = Counter(shapes.values()).most_common()
-    if len(common) > 1:
-        odd = sorted(rank for rank, shape in shapes.items() if shape != common[0][0])
-        clear = common[0][1] * 2 > len(shapes)
-        views = [view for view in scene.ranks if view.state.rank in odd] if clear else []
-        text = "; ".join(f"rank {rank}: {' '.join(shape)}" for rank, shape in sorted(shapes.items()))
-        yield claim("collective-desync", LIKELY, f"collective {max(sequences.values())} of group {group} differs between "
-                    f"the ranks ({text})", [Evidence("flight recorder", text)], culprits=views,
-                    where=None if views else {"rank": odd[0]} if clear else {})
+def _fewer(scene: Scene, group: GroupReport) -> Claim:
+    late = [view for view in scene.ranks if view.state.rank in group.behind]
+    outside = [view for view in late if not view.witness]
+    named = outside or (late if len(group.behind) * 2 < len(group.last) else [])
+    return claim("rank-stuck-outside-collective" if outside else "collective-desync", LIKELY if len(group.last) > 2 or outside else POSSIBLE,
+                 f"{numbers(group.behind)} issued fewer collectives of group {group.name} than the others "
+                 f"({min(group.last.values())} against {max(group.last.values())})",
+                 [Evidence("flight recorder", f"group {group.name}: rank {rank} at collective {number} ({group.operations[rank]})")
+                  for rank, number in sorted(group.last.items())], culprits=named, where=None if named else {"rank": group.behind[0]})

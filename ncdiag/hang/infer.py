@@ -34,6 +34,8 @@ RULES = (
 )
 """Every rule sees the whole scene; of equally sure causes the earlier rule's comes first."""
 
+ASLEEP_S = 1.0
+"""A main thread that ran within the last second polls: how long it has been at that is not known."""
 _ALIVE = ("progressing", "waiting")
 
 
@@ -171,6 +173,8 @@ def _row(view: View, culprit: bool, waits: Sequence[Wait]) -> RankVerdict:
         row.waits_for = stages.WAITING[view.waiting]
     frame = view.match.why
     row.why = f"{frame.name} ({frame.file}:{frame.line})" if frame is not None else view.state.stack_error or ""
+    if view.verdict in ("waiting", "stuck", "stopped") and (state.asleep_s or 0.0) >= ASLEEP_S:
+        row.since_s = state.asleep_s
     left = remaining(view.state.log_tail) if view.verdict == "progressing" else None
     row.left_s = left[0] if left else None
     return row

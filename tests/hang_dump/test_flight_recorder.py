@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 
 from ncdiag.hang import flight_recorder as recorder
+from ncdiag.hang.content import DumpContent
+from ncdiag.model import RankState
 
 
 def entry(sequence: int, operation: str = "nccl:all_reduce", sizes: Any = ((1024,),), group: tuple[str, str] = ("0", "default_pg"), **more: Any) -> dict[str, Any]:
@@ -133,3 +135,13 @@ def test_groups_match_by_name_and_point_to_point_does_not_count() -> None:
     assert [report.name for report in reports] == ["0 (default_pg)", "7 (tensor)"]
     assert all(report.last == {0: 1, 1: 1} for report in reports)
     assert recorder.compare({}) == []
+
+
+def test_the_verdict_rests_on_them() -> None:
+    states = [RankState(40 + rank, "gpu01", "script", rank, 3, state="S") for rank in range(3)]
+    full = [entry(1), entry(2), entry(3)]
+    behind = DumpContent(states, flight={0: dump(full), 1: dump(full[:1]), 2: dump(full)}).verdict()
+    assert [row.rank for row in behind.culprits] == [1]
+    assert behind.cause is not None and any("rank 1 at collective 1" in evidence.text for evidence in behind.cause.evidence)
+    differs = DumpContent(states, flight={0: dump(full), 1: dump(full), 2: dump([*full[:2], entry(3, sizes=((7,),))])}).verdict()
+    assert differs.cause is not None and differs.cause.cause == "collective-desync" and [row.rank for row in differs.culprits] == [2]

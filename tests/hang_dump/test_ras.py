@@ -14,6 +14,8 @@ from contextlib import contextmanager
 
 import pytest
 
+from ncdiag.hang.content import DumpContent
+from ncdiag.model import RankState
 from ncdiag.nccl import ras
 from ncdiag.nccl.ras_text import parse_text
 
@@ -179,6 +181,13 @@ def test_a_job_that_works_moves_between_two_reports() -> None:
     assert not ras.moved(REPORT, later)
     later["communicators"][0]["ranks"][0]["collective_counts"]["AllReduce"] = 10
     assert ras.moved(REPORT, later)
+
+
+def test_counts_that_move_accuse_nobody() -> None:
+    states = [RankState(40 + rank, "gpu01", "script", rank, 8, state="S") for rank in range(8)]
+    report = parse_text(BEHIND)
+    assert [row.rank for row in DumpContent(states, [{**report, "moved": False}]).verdict().culprits] == [5]
+    assert not DumpContent(states, [{**report, "moved": True}]).verdict().culprits
 
 
 @pytest.mark.parametrize(("address", "expected"), [
