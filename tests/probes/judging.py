@@ -38,7 +38,7 @@ def interfaces(*entries: str) -> dict[str, Any]:
         name, _, driver = name.partition("+")
         down, rest = rest.endswith("!"), rest.rstrip("!")
         links.setdefault(name, {
-            "index": len(links) + 1, "name": name, "flags": [] if down else ["UP", "RUNNING", "LOWER_UP"], "mtu": 1500,
+            "index": len(links) + 1, "name": name, "flags": (["LOOPBACK"] if name == "lo" else []) + ([] if down else ["UP", "RUNNING", "LOWER_UP"]), "mtu": 1500,
             "operstate": "DOWN" if down else "UP", "mac": "", "kind": kind or None, "lower": None, "master": None, "counters": {},
             "driver": driver or None, "speed_mbits": None, "carrier_changes": None, "bond_mode": None, "bond_members": []})
         if rest:
