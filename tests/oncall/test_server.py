@@ -74,9 +74,9 @@ BODIES = {
 
 @pytest.mark.parametrize("kind", BODIES)
 def test_a_body_that_is_no_webhook(server: Server, kind: str) -> None:
-    before = server.runs()
+    before = len(server.runs())
     assert server.ask("POST", "/alerts", BODIES[kind])[0] == 400
-    assert server.runs() == before
+    assert len(server.runs()) == before
 
 
 def test_labels_are_data_whatever_they_say(server: Server, tmp_path: Path) -> None:
@@ -98,11 +98,11 @@ def test_labels_are_data_whatever_they_say(server: Server, tmp_path: Path) -> No
 
 
 def test_labels_that_no_rule_fits(server: Server) -> None:
-    before = server.runs()
+    before = len(server.runs())
     for labels in ({"alertname": "Other"}, {"alertname": "ShmFull"}, {}, {"alertname": "ShmFull", "severity": "Page"}):
         status, data = server.ask("POST", "/alerts", webhook(alert(number=301, labels=labels)))
         assert (status, data["alerts"]) == (200, ["not run: no rule fits its labels"])
-    assert server.runs() == before
+    assert len(server.runs()) == before
 
 
 def test_a_replay_is_run_once(server: Server) -> None:
@@ -132,11 +132,11 @@ def test_a_time_that_cannot_be_now(server: Server, extra: dict[str, object], say
 
 
 def test_resolved_runs_nothing(server: Server) -> None:
-    before = server.runs()
+    before = len(server.runs())
     assert server.ask("POST", "/alerts", webhook(alert(number=402, status="resolved")))[1]["alerts"] == [
         "resolved, nothing to run"
     ]
-    assert server.runs() == before
+    assert len(server.runs()) == before
 
 
 def test_a_huge_body_is_refused_before_it_is_read(server: Server) -> None:

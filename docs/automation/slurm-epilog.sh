@@ -1,0 +1,10 @@
+#!/bin/bash
+# slurm.conf: Epilog=/etc/slurm/epilog.d/ncdiag.sh
+# An epilog that fails drains the node. Left-over processes and full disks are what a job leaves behind.
+set -u
+out=/var/log/ncdiag/epilog-${SLURM_JOB_ID:-0}.json
+mkdir -p "${out%/*}"
+timeout 60 ncdiag -q preflight --format json -o "$out" --only leftover-processes --only temp-space --only shm
+[ $? -eq 1 ] || exit 0
+logger -t ncdiag "job ${SLURM_JOB_ID:-0} left something behind, see $out"
+exit 1
