@@ -26,6 +26,7 @@ from ncdiag.nccl.topology_xml import parse_topology
 from ncdiag.nccl.version import Version, parse_version
 
 MAX_FILE_BYTES = 32 << 20
+LIVE_TIMEOUT_S = 90.0
 SOURCES = ("pci-devices", "rdma-devices", "nccl-environment", "nccl-conf-files", "gpus", "gpudirect")
 
 
@@ -43,6 +44,9 @@ class Read(NamedTuple):
 @click.option("--gdr-level", metavar="LEVEL", help="As NCCL_NET_GDR_LEVEL: LOC, PIX, PXB, PHB, SYS …")
 @click.option("--env-file", type=click.Path(dir_okay=False), help="NAME=VALUE lines with the other NCCL settings.")
 @click.option("--nodes", default="local", show_default=True, metavar="WHERE", help="With `live`: which nodes.")
+@click.option("--ssh-user", metavar="USER", help="With `live` over SSH: log in as this user.")
+@click.option("--ssh-config", type=click.Path(dir_okay=False), help="With `live` over SSH: this configuration file.")
+@click.option("--pid", type=int, metavar="PID", help="With `live`: a process of the engine, for its settings.")
 @fail_on_option
 @output_options("text", "json")
 @click.pass_obj
@@ -52,10 +56,10 @@ def command(
     nccl_version: str | None,
     gdr_level: str | None,
     env_file: str | None,
-    nodes: str,
     fail_on: str,
     format_: str,
     output: str | None,
+    **where: Any,
 ) -> int:
     """Draw a machine's topology as NCCL sees it: tree, GPU-to-NIC distances, NICs that each GPU takes, GPUDirect.
 
@@ -72,7 +76,7 @@ def command(
         click.echo(f"note: {note}", err=True)
     for name in files:
         if name == "live":
-            _live(read, nodes, version, environ, obj["quiet"])
+            _live(read, where, version, environ, obj["quiet"])
         else:
             _file(read, name, rules, settings_from(environ, rules).settings)
     findings = [*read.findings]
@@ -122,13 +126,15 @@ def _content(name: str) -> str:
     return raw.decode("utf-8", "replace")
 
 
-def _live(read: Read, nodes: str, version: Version | None, environ: Mapping[str, str], quiet: bool) -> None:
+def _live(
+    read: Read, where: Mapping[str, Any], version: Version | None, environ: Mapping[str, str], quiet: bool
+) -> None:
     from ncdiag.cli.gather import choose_probes, gather
     from ncdiag.model import Plan
     from ncdiag.nccl.machine import topology
 
     everything, chosen = choose_probes((), SOURCES, ())
-    options = {"nodes": nodes, "folders": (), "python": None, "pid": None, "env_file": None, "timeout_s": 90.0}
+    options = {**where, "folders": (), "python": None, "env_file": None, "timeout_s": LIVE_TIMEOUT_S}
     snapshot = gather(everything, chosen, Plan(), options, quiet)
     for name, node in snapshot.nodes.items():
         shown = topology(snapshot, name, environ, version)

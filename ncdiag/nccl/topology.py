@@ -42,10 +42,12 @@ class Gpu:
     gdr: Optional[bool] = None  # the GPU supports GPUDirect RDMA
     nvlinks: List[Nvlink] = field(default_factory=list)
     c2c_gbytes_s: float = 0.0  # chip-to-chip link to the CPU; 0: none
+    host: str = ""  # "0", "1", … in a dump of several machines (multi-node NVLink), else ""
 
     @property
     def label(self) -> str:
-        return f"GPU {self.busid}" if self.dev is None else f"GPU {self.dev}"
+        number = self.busid if self.dev is None else str(self.dev)
+        return f"GPU {self.host}/{number}" if self.host else f"GPU {number}"
 
 
 @dataclass
@@ -60,6 +62,11 @@ class Net:
     guid: str = ""  # ports of one card share it
     gdr: Optional[bool] = None  # plugin and driver allow GPUDirect on it; None: the source cannot tell
     used: bool = True  # False: not for plain network use (attribute net="0")
+    host: str = ""  # as for a GPU
+
+    @property
+    def label(self) -> str:
+        return f"{self.host}/{self.name}" if self.host else self.name
 
     @property
     def members(self) -> Tuple[str, ...]:

@@ -108,7 +108,7 @@ def _gpudirect(shown: View, node: str) -> Iterator[Finding]:
     for one in shown.gpus:
         for nic in one.own:
             for reason in nic.gdr.reasons:
-                off.setdefault(_kind_of(reason), []).append(f"{one.gpu.label}/{nic.net.name}: {reason}")
+                off.setdefault(_kind_of(reason), []).append(f"{one.gpu.label}/{nic.net.label}: {reason}")
     for kind, pairs in off.items():
         more = f" and {len(pairs) - 1} more pairs" if len(pairs) > 1 else ""
         yield warn(
@@ -179,7 +179,7 @@ def _odd_ones(items: Sequence[Any], value: Callable[[Any], Any]) -> Iterator[Tup
 def _label(item: Any) -> str:
     if isinstance(item, Pci):
         return _name(item)
-    return str(item.gpu.label if isinstance(item, GpuView) else item.name)
+    return str(item.gpu.label if isinstance(item, GpuView) else item.label)
 
 
 def _groups(items: Iterable[Any], key: Callable[[Any], Any]) -> Iterable[Tuple[Any, List[Any]]]:
@@ -272,7 +272,7 @@ def _trained_low(pci: Pci, node: str) -> Iterator[Finding]:
 
 
 def _name(pci: Pci) -> str:
-    inner = [gpu.label for gpu in pci.gpus] or [net.name for net in pci.nets]
+    inner = [gpu.label for gpu in pci.gpus] or [net.label for net in pci.nets]
     return "/".join(inner) or pci.busid
 
 

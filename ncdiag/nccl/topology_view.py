@@ -94,7 +94,7 @@ def as_data(shown: View) -> Dict[str, Any]:
             }
             for net in shown.nets
         ],
-        "unused_nics": [net.name for net in shown.unused],
+        "unused_nics": [net.label for net in shown.unused],
         "remarks": list(shown.topology.remarks),
     }
 
@@ -108,12 +108,12 @@ def _gpu_data(one: GpuView) -> Dict[str, Any]:
         "sm": gpu.sm,
         "gdr": gpu.gdr,
         "nvlinks": sum(link.count for link in gpu.nvlinks),
-        "nics": [nic.net.name for nic in one.own],
-        "distance": {nic.net.name: nic.distance for nic in one.nics},
-        "path": {nic.net.name: nic.used_path for nic in one.nics},
+        "nics": [nic.net.label for nic in one.own],
+        "distance": {nic.net.label: nic.distance for nic in one.nics},
+        "path": {nic.net.label: nic.used_path for nic in one.nics},
         "gpus": one.gpu_paths,
         "gpudirect": {
-            nic.net.name: {
+            nic.net.label: {
                 "receive": nic.gdr.receive,
                 "send": nic.gdr.send,
                 "level": nic.gdr.level,

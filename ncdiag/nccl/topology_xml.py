@@ -37,10 +37,28 @@ def parse_topology(text: str) -> Topology:
             builder.strange(child, "system")
     if not topology.cpus and not document.cut:
         raise NotNcclXml("<system> holds no <cpu>: this is not NCCL's topology")
+    _tell_hosts_apart(topology)
     elements = _size(root)
     if elements > MAX_NCCL_ELEMENTS:
         topology.remarks.append(f"{elements} elements; as NCCL_TOPO_FILE NCCL may refuse more than {MAX_NCCL_ELEMENTS}")
     return topology
+
+
+def _tell_hosts_apart(topology: Topology) -> None:
+    """Device numbers and names repeat from machine to machine; with several in one dump each gets its machine's number."""
+    hosts = list(dict.fromkeys(cpu.host_hash for cpu in topology.cpus))
+    if len(hosts) < 2:
+        return
+    for cpu in topology.cpus:
+        number = str(hosts.index(cpu.host_hash))
+        nets = list(cpu.nets)
+        for top in cpu.pci:
+            for pci in top.walk():
+                nets += pci.nets
+                for gpu in pci.gpus:
+                    gpu.host = number
+        for net in nets:
+            net.host = number
 
 
 def _size(element: Element) -> int:

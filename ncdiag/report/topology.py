@@ -81,7 +81,7 @@ def _gpu_extras(gpu: Gpu) -> list[str]:
 
 def _net_name(net: Net) -> str:
     speed = f"  {net.speed_mbits_s / 1000:g} Gb/s" if net.speed_mbits_s > 0 else ""
-    return f"NIC {net.dev} {plain(net.name)}{speed}" + ("  no GPUDirect" if net.gdr is False else "")
+    return f"NIC {net.dev} {plain(net.label)}{speed}" + ("  no GPUDirect" if net.gdr is False else "")
 
 
 def _matrix(console: Console, shown: View) -> None:
@@ -91,7 +91,7 @@ def _matrix(console: Console, shown: View) -> None:
         table = Table(title="distance", title_justify="left", box=None, pad_edge=False)
         table.add_column("")
         for net in nets:
-            table.add_column(f"{net.dev} {plain(net.name)}", overflow="fold")
+            table.add_column(f"{net.dev} {plain(net.label)}", overflow="fold")
         for one in shown.gpus:
             own = {id(nic.net) for nic in one.own}
             by_net = {id(nic.net): nic for nic in one.nics}
@@ -118,7 +118,7 @@ def _choice(console: Console, shown: View) -> None:
             table.add_row(one.gpu.label if position == 0 else "", *_nic_row(nic))
     console.print(table)
     if shown.unused:
-        names = ", ".join(plain(net.name) for net in shown.unused)
+        names = ", ".join(plain(net.label) for net in shown.unused)
         console.print(Text(f"taken by no GPU: {names} (rings may still use them)", "dim"))
     unproven = sorted({plain(item) for one in shown.gpus for nic in one.own for item in nic.gdr.unproven})
     if unproven:
@@ -133,7 +133,7 @@ def _nic_row(nic: NicView) -> tuple[str, str, Text, str]:
     for yes, after in ((nic.gdr.receive, " / "), (nic.gdr.send, "")):
         answer.append("yes" if yes else "no", "green" if yes else "yellow")
         answer.append(after)
-    return plain(nic.net.name), path, answer, plain("; ".join(nic.gdr.reasons))
+    return plain(nic.net.label), path, answer, plain("; ".join(nic.gdr.reasons))
 
 
 def gpu_matrix_as_text(shown: View, *, color: str | None) -> str:

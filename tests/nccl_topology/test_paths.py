@@ -181,3 +181,14 @@ def test_versions(text, version):
 
 def test_defaults_need_no_settings():
     assert settings_from({}, rules_for(None)).settings == Settings()
+
+
+def test_several_machines_in_one_dump():
+    """Multi-node NVLink: numbers repeat from machine to machine, and a NIC of another one is out of reach."""
+    second = machines.grace().replace('host_hash="0x10"', 'host_hash="0x20"')
+    text = machines.grace().replace("</system>\n", "") + second.replace('<system version="1">\n', "")
+    shown = seen(text)
+    assert [one.gpu.label for one in shown.gpus] == ["GPU 0/0", "GPU 1/0", "GPU 0/1", "GPU 1/1"]
+    first = shown.gpus[0]
+    assert [nic.net.label for nic in first.own] == ["0/mlx5_0"]
+    assert {nic.net.label: nic.distance for nic in first.nics}["1/mlx5_0"] == "DIS"
