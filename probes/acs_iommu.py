@@ -100,6 +100,8 @@ def _iommu(node: str, pci: Mapping[str, Any], cards: List[str]) -> Iterator[Find
         group = pci["functions"][card]["iommu_group"]
         if group is not None:
             types.setdefault(pci["group_types"].get(group, "?"), []).append(card)
+    if "?" in types:
+        types[_by_options(pci["kernel_options"])] = types.pop("?")
     translated = {kind: found for kind, found in types.items() if kind.startswith("DMA")}
     if translated:
         kind, found = next(iter(translated.items()))
@@ -124,6 +126,13 @@ def _iommu(node: str, pci: Mapping[str, Any], cards: List[str]) -> Iterator[Find
         )
     else:
         yield ok("no IOMMU is active", node, source=source)
+
+
+def _by_options(options: List[str]) -> str:
+    """The type of a group whose own file is not readable, by the kernel command line; `?` where that says nothing."""
+    if "iommu=pt" in options or "iommu.passthrough=1" in options:
+        return PASS_THROUGH
+    return "DMA by the kernel command line" if {"intel_iommu=on", "amd_iommu=on", "iommu=force"} & set(options) else "?"
 
 
 PROBE = Probe(

@@ -42,6 +42,14 @@ def test_iommu(kind: str, status: str) -> None:
     graver(findings)
 
 
+@pytest.mark.parametrize(
+    ("options", "status"), [("intel_iommu=on", "warn"), ("intel_iommu=on iommu=pt", "ok"), ("quiet", "unknown")]
+)
+def test_iommu_by_the_command_line(options: str, status: str) -> None:
+    findings = judged("acs-iommu", machine(group=7).file("/proc/cmdline", f"ro {options}"))
+    assert statuses(findings) == sorted(["ok", status])
+
+
 def test_virtual_and_arm_machines_are_not_judged() -> None:
     virtual = machine(0x1D, cpuinfo=METAL.replace("vme", "vme hypervisor"))
     assert statuses(judged("acs-iommu", virtual)) == ["skip"]
