@@ -78,7 +78,8 @@ class Picture:
     @property
     def spans_nodes(self) -> bool:
         """Whether the group has ranks in more than one place, as far as is known: seen there, or meant to be there."""
-        if len({view.home for view in self.scene.ranks}) > 1:
+        places = {(view.state.node, view.state.netns) for view in self.scene.ranks}
+        if len({node for node, _ in places}) > 1 or len({netns for _, netns in places if netns}) > 1:
             return True
         told = [found for view in self.scene.ranks if (found := target(self.scene, view)) is not None]
         return bool(self.scene.absent) and any(not loopback(found.host) for found in told)

@@ -60,7 +60,7 @@ def claim(slug: str, confidence: str, summary: str, evidence: Sequence[Evidence]
     """`where` is taken from the first culprit when it is not given."""
     if where is None and culprits:
         first = culprits[0]
-        where = {"node": first.state.node, "rank": first.state.rank, "stage": first.stage}
+        where = {"node": first.state.node, "rank": first.rank, "stage": first.stage}
     if where is None and absent:
         where = {"rank": absent[0]}
     place = {key: value for key, value in (where or {}).items() if value is not None}

@@ -116,7 +116,7 @@ def _behind(scene: Scene, comm: Mapping[str, Any]) -> Iterator[Claim]:
         less = sorted(rank for rank, count in counts.items() if count < most)
         if not less:
             continue
-        late = [view for view in scene.ranks if view.state.rank in less]
+        late = [view for view in scene.ranks if view.rank in less]
         where = f"NCCL RAS, communicator {comm.get('hash', '?')}"
         evidence = [Evidence(where, f"{operation}: {numbers(less)} launched {min(counts.values())}, the others {most}")]
         outside = [view for view in late if not view.witness]
@@ -131,7 +131,7 @@ def _behind(scene: Scene, comm: Mapping[str, Any]) -> Iterator[Claim]:
 def _by_pid(scene: Scene, rank: Mapping[str, Any]) -> Optional[View]:
     pid = rank.get("pid")
     return next((view for view in scene.ranks if pid in (view.state.pid, view.state.ns_pid) and
-                 (view.state.rank in (None, rank.get("rank")))), None)
+                 (view.rank in (None, rank.get("rank")))), None)
 
 
 def recorder_says(scene: Scene, picture: Picture) -> Iterator[Claim]:
@@ -140,7 +140,7 @@ def recorder_says(scene: Scene, picture: Picture) -> Iterator[Claim]:
         if len(group.last) < 2:
             continue
         if group.mismatch:
-            views = [view for view in scene.ranks if view.state.rank in group.odd]
+            views = [view for view in scene.ranks if view.rank in group.odd]
             yield claim("collective-desync", LIKELY, f"the ranks of group {group.name} issue different collectives ({group.mismatch})",
                         [Evidence("flight recorder", f"group {group.name}: {group.mismatch}")], culprits=views,
                         where=None if views else {"rank": group.odd[0]} if group.odd else {})
@@ -149,7 +149,7 @@ def recorder_says(scene: Scene, picture: Picture) -> Iterator[Claim]:
 
 
 def _fewer(scene: Scene, group: GroupReport) -> Claim:
-    late = [view for view in scene.ranks if view.state.rank in group.behind]
+    late = [view for view in scene.ranks if view.rank in group.behind]
     outside = [view for view in late if not view.witness]
     named = outside or (late if len(group.behind) * 2 < len(group.last) else [])
     return claim("rank-stuck-outside-collective" if outside else "collective-desync", LIKELY if len(group.last) > 2 or outside else POSSIBLE,

@@ -164,7 +164,7 @@ def _kind(scene: Scene, first: Claim) -> str:
 
 def _row(view: View, culprit: bool, waits: Sequence[Wait]) -> RankVerdict:
     state = view.state
-    row = RankVerdict(state.node, state.pid, state.role, state.rank, view.verdict, view.stage, name=view.name)
+    row = RankVerdict(state.node, state.pid, state.role, view.rank, view.verdict, view.stage, name=view.name)
     row.culprit, row.note, row.rate = culprit, view.match.detail, activity.rate(state.progress)
     targets = [wait.target for wait in waits if wait.waiter == view.name]
     if targets:

@@ -33,7 +33,7 @@ def _dial(picture: Picture, dial: Dial) -> Claim:
     node, home, where = dial.view.state.node, dial.view.home, f"{dial.host}:{dial.port}"
     evidence = [Evidence(f"sockets of {dial.view.name}", f"{dial.socket.state} {dial.socket.local} -> {where}")]
     arrow = [Wait(dial.view.name, dial.listener.name if dial.listener else where, f"SYN_SENT to {where}")]
-    place = {"node": node, "rank": dial.view.state.rank, "peer": dial.listener.state.node if dial.listener else None,
+    place = {"node": node, "rank": dial.view.rank, "peer": dial.listener.state.node if dial.listener else None,
              "stage": dial.view.stage}
     if dial.port == _GCS or dial.view.stage == "ray-connect" or where == dial.view.state.settings.get("RAY_ADDRESS"):
         return claim("ray-gcs-unreachable", LIKELY, f"{dial.view.name} dials the Ray head at {where} and gets no answer",

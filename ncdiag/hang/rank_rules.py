@@ -122,6 +122,8 @@ def _busy(scene: Scene, view: View, waiting: List[View]) -> Iterator[Claim]:
     progress = view.state.progress
     if progress is None or not waiting or stages.stage(view.stage).works or activity.moves_data(progress):
         return
+    if progress.children_cpu_s >= activity.BUSY * progress.window_s:
+        return
     if len(waiting) + 1 < len(scene.ranks) or view.stage not in ("program", "unknown") or not activity.busy(progress):
         return
     still = progress.frames_changed is False
@@ -144,7 +146,7 @@ def _does(view: View) -> str:
 
 
 def _place(view: View) -> dict:
-    return {"stage": view.stage} if view.state.rank is None else {"node": view.state.node, "stage": view.stage}
+    return {"stage": view.stage} if view.rank is None else {"node": view.state.node, "stage": view.stage}
 
 
 def _arrows(waiting: List[View], view: View) -> List[Wait]:

@@ -8,7 +8,7 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Set
 from ncdiag import stages
 from ncdiag.hang import activity
 from ncdiag.model import Cause, Progress, RankState
-from ncdiag.stages.order import DISK, DNS, GPU, HUB, LOCK, ON_OTHERS, PEERS, PIPE
+from ncdiag.stages.order import DISK, DNS, GPU, HUB, LOCK, ON_OTHERS, PEERS, PIPE, SOCKET
 from ncdiag.stages.waits import wait_of_kernel
 
 MANAGERS = ("api-server", "engine-core", "headless", "launcher")
@@ -26,10 +26,12 @@ class View:
     """What it waits for: from the stack, else from the kernel."""
     verdict: str
     """One of `verdict.STATES`."""
+    rank: Optional[int] = None
+    """Its number: what the process says, or the only one left for a process that ended."""
 
     @property
     def name(self) -> str:
-        who = f"rank {self.state.rank}" if self.state.rank is not None else self.state.role
+        who = f"rank {self.rank}" if self.rank is not None else self.state.role
         if who == "unknown" and self.state.title:
             who = self.state.title.split()[0].rsplit("/", 1)[-1]
         return f"{who} ({self.state.node}, pid {self.state.pid})"
@@ -63,12 +65,12 @@ class Scene:
     def ranks(self) -> List[View]:
         """The processes that are ranks of the group; a child that only inherited its parent's number is none."""
         members = [view for view in self.views if view.state.role not in MANAGERS]
-        numbered = {(view.state.node, view.state.pid): view.state.rank for view in members
-                    if view.state.rank is not None}
-        own = [view for view in members if view.state.rank is not None
-               and numbered.get((view.state.node, view.state.parent or 0)) != view.state.rank]
-        loose = [view for view in members if view.state.rank is None and view.state.role in _WORKERS]
-        return own + [view for view in loose if view.state.role != "script" or not own]
+        numbered = {(view.state.node, view.state.pid): view.rank for view in members
+                    if view.rank is not None}
+        own = [view for view in members if view.rank is not None
+               and numbered.get((view.state.node, view.state.parent or 0)) != view.rank]
+        loose = [view for view in members if view.rank is None and view.state.role in _WORKERS]
+        return own + [view for view in loose if view.state.role != "script" or not own or view.verdict == "dead"]
 
     @property
     def managers(self) -> List[View]:
@@ -82,7 +84,7 @@ class Scene:
     def absent(self) -> List[int]:
         """Numbers of the ranks that no process seen here has; empty where one of them has no number yet, or the world size
         is unknown."""
-        seen = {view.state.rank for view in self.ranks}
+        seen = {view.rank for view in self.ranks}
         if not self.world_size or None in seen or not seen:
             return []
         return [number for number in range(self.world_size) if number not in seen]
@@ -96,7 +98,7 @@ def look(state: RankState) -> View:
         logged = [stage for line in reversed(state.log_tail) if (stage := stages.stage_of_log_line(line))]
         if logged:
             match = stages.StageMatch(logged[0], None, None, "its last log line")
-    return View(state, match, waiting, _verdict(state, match, waiting))
+    return View(state, match, waiting, _verdict(state, match, waiting), state.rank)
 
 
 def _verdict(state: RankState, match: stages.StageMatch, waiting: Optional[str]) -> str:
@@ -127,10 +129,35 @@ def make_scene(states: Sequence[RankState], ras: Optional[Sequence[Mapping[str, 
                flight: Optional[Mapping[int, Mapping[str, Any]]], logs: Optional[Sequence[Cause]]) -> Scene:
     """Every process looked at, in the order of rank, node and pid."""
     views = [look(state) for state in states]
-    views.sort(key=lambda view: (view.state.rank is None, view.state.rank or 0, view.state.node, view.state.pid))
+    _find_peers(views)
     sizes: Dict[int, int] = {}
     for view in views:
         if view.state.world_size:
             sizes[view.state.world_size] = sizes.get(view.state.world_size, 0) + 1
     world = max(sizes, key=lambda size: (sizes[size], size)) if sizes else None
-    return Scene(views, world, ras or (), flight or {}, logs or ())
+    scene = Scene(views, world, ras or (), flight or {}, logs or ())
+    _number_the_dead(scene)
+    views.sort(key=lambda view: (view.rank is None, view.rank or 0, view.state.node, view.state.pid))
+    return scene
+
+
+def _find_peers(views: Sequence[View]) -> None:
+    """Who reads from a socket waits for its peers when all its connections lead to ranks that were seen."""
+    ends = {(view.home, socket.local): view for view in views for socket in view.state.sockets
+            if socket.state == "ESTABLISHED"}
+    homes = {view.home for view in views}
+    for view in views:
+        if view.waiting != SOCKET or view.verdict not in ("stuck", "unknown"):
+            continue
+        remotes = [socket.remote for socket in view.state.sockets if socket.state == "ESTABLISHED"]
+        if remotes and all(any((home, remote) in ends for home in homes) for remote in remotes):
+            view.waiting, view.verdict = PEERS, "waiting"
+
+
+def _number_the_dead(scene: Scene) -> None:
+    """A process that ended does not say its rank any more; when one such and one number are left, they belong together."""
+    dead = [view for view in scene.ranks if view.rank is None and view.verdict == "dead"]
+    known = {view.rank for view in scene.ranks if view.rank is not None}
+    left = [number for number in range(scene.world_size or 0) if number not in known]
+    if len(dead) == len(left) == 1:
+        dead[0].rank = left[0]

@@ -67,7 +67,7 @@ def _master(scene: Scene, picture: Picture) -> Optional[Tuple[View, int]]:
             if socket.state != "LISTEN" or port is None:
                 continue
             own = any(split(s.remote)[1] == port for s in view.state.sockets if s.state == "ESTABLISHED")
-            if own and (told is None or told.port in (None, port) or view.state.rank == 0):
+            if own and (told is None or told.port in (None, port) or view.rank == 0):
                 return view, port
     return None
 
@@ -97,7 +97,7 @@ def _stray(view: View, told: Optional[Target], master: View, right: Optional[Tar
     if told is not None and right is not None and told.host != right.host:
         return claim("node-ip-wrong-interface", LIKELY, f"{view.name} looks for the store at {told.host}, the others at "
                      f"{right.host}", evidence, culprits=[view], waits=arrow)
-    place = {"node": view.state.node, "rank": view.state.rank, "peer": master.state.node, "stage": view.stage}
+    place = {"node": view.state.node, "rank": view.rank, "peer": master.state.node, "stage": view.stage}
     enough = told is not None and bool(view.state.sockets or master.state.sockets)
     return claim("bootstrap-blocked-firewall", LIKELY if enough and told and told.port else POSSIBLE,
                  f"{master.name} listens on port {port}, and {view.name} is turned away", evidence, where=place,

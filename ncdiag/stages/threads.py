@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any, List, Mapping, Optional, Sequence, Tuple
 
 from ncdiag.model import Frame
 from ncdiag.stages import torch, vllm, waits
 from ncdiag.stages.match import Rule, first
+from ncdiag.stages.order import DNS, ENGINE, ORDERS, WORKERS
 
 
 @dataclass(frozen=True)
@@ -25,8 +27,8 @@ class StageMatch:
 
 
 _MANAGERS = ("api-server", "engine-core", "headless", "launcher")
-_NEVER_USER = ("<frozen", "<string>", "/site-packages/", "/dist-packages/", "/lib/python", "torch/", "vllm/", "ray/",
-               "zmq/", "multiprocessing/", "concurrent/", "asyncio/", "importlib/")
+_LIBRARY = re.compile(r"^<|/(?:site|dist)-packages/|/lib/python\d|^(?:torch|vllm|ray|zmq|multiprocessing|concurrent|asyncio|importlib)/"
+                      r"|(?:^|/)vllm/(?:v1|engine|executor|worker|distributed|model_executor|entrypoints|compilation)/")
 _STDLIB = ("threading.py", "selectors.py", "subprocess.py", "socket.py", "queue.py", "runpy.py", "ssl.py", "signal.py")
 
 
@@ -64,6 +66,9 @@ def _stage_of_stack(stack: Sequence[Frame], role: str) -> StageMatch:
     if hit is None:
         return _own_code(stack)
     rule, frame = hit
+    names = waits.name_lookup(stack)
+    if names is not None and rule.waiting not in (WORKERS, ENGINE, ORDERS):
+        return StageMatch(rule.stage, DNS, names, "looks a name up")
     if rule.waiting is not None:
         return StageMatch(rule.stage, rule.waiting, frame, rule.detail)
     return _inner(stack, rule, frame)
@@ -100,4 +105,4 @@ def is_user(frame: Frame) -> bool:
     """Whether it is code of the program itself: no library, no interpreter, no native frame."""
     if frame.native or ".so" in frame.file or not frame.file:
         return False
-    return not any(piece in frame.file for piece in _NEVER_USER) and not frame.file.endswith(_STDLIB)
+    return not _LIBRARY.search(frame.file) and not frame.file.endswith(_STDLIB)

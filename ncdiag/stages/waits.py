@@ -60,6 +60,12 @@ SYSCALLS = {
 """System call that the thread is in -> what is waited for."""
 
 
+def name_lookup(stack: Sequence[Frame]) -> Optional[Frame]:
+    """The frame of a name look-up among the innermost, whoever asked for it: the store resolves its clients' names too."""
+    hit = first([rule for rule in (*_NATIVE, *_PYTHON) if rule.waiting == DNS], list(stack[:2 * _DEPTH]))
+    return hit[1] if hit else None
+
+
 def wait_of_stack(stack: Sequence[Frame]) -> Optional[Tuple[str, Frame, str]]:
     """`(kind, frame, detail)` of the innermost frames, None where they wait for nothing known."""
     inner = list(stack[:_DEPTH])

@@ -31,6 +31,8 @@ class Case:
     """What may be concluded; the first one is best."""
     culprits: tuple[int, ...] = ()
     """Ranks that have to be named, no others."""
+    some: bool = False
+    """Naming some of `culprits` is enough."""
     stage: str | None = None
     """The culprit's stage."""
     started: tuple[int, ...] | None = None
@@ -57,7 +59,8 @@ CASES = (
     Case("file", "outside", "fifo", causes=_OUT, culprits=(1,), stage="program"),
     Case("sleep", "outside", "sleep", causes=_OUT, culprits=(1,), stage="program"),
     Case("child", "outside", "child", causes=_OUT, culprits=(1,), stage="program"),
-    Case("dns", "outside", "name", causes=("dns-unresponsive",), culprits=(1,), stage="program", private=True),
+    Case("store-dns", "store", causes=("dns-unresponsive",), culprits=(0, 1, 2), some=True,
+         stage="rendezvous", private=True),
     Case("died-zombie", "died", causes=("rank-died",), culprits=(1,)),
     Case("skipped", "collectives", "skipped", world=4, causes=("collective-desync",), culprits=(2,), stage="collective"),
     Case("two-groups", "collectives", "two_groups", world=4, causes=("collective-desync",)),

@@ -44,7 +44,11 @@ def main(names: list[str]) -> int:
         if python is None or (case.private and not can_hide_resolver()):
             print(f"{case.name}: skipped")
             continue
-        states = look(case, python)
+        try:
+            states = look(case, python)
+        except RuntimeError as error:
+            print(f"{case.name}: {error}")
+            continue
         data = {"case": case.name, "states": [state.as_dict() for state in states]}
         (RECORDED / f"{case.name}.json").write_text(neutral(json.dumps(data, indent=1), python) + "\n")
         print(f"{case.name}: {len(states)} processes")

@@ -3,7 +3,6 @@
 # mypy: ignore-errors
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -47,11 +46,6 @@ def loop():
 def sleep():
     group.here()
     time.sleep(3600)
-
-
-def name():
-    group.here()
-    socket.getaddrinfo("trainer-0.invalid", 80)
 
 
 def child():
