@@ -12,7 +12,7 @@ from ncdiag.logs.intake import Intake, Stream
 from ncdiag.logs.readers import Readers
 from ncdiag.logs.remedies import NEXT, REMEDIES
 from ncdiag.logs.rules import RULES
-from ncdiag.logs.scan import Scanner, lines_of
+from ncdiag.logs.scan import Scanner, blocks_of
 from ncdiag.model import Evidence
 from ncdiag.nccl.log import NcclLog
 from ncdiag.nccl.log_facts import NcclFacts
@@ -45,9 +45,9 @@ def of_streams(streams: Iterable[Stream], notes: list[str] | None = None) -> Dia
     order: dict[str, float] = {}
     for stream in streams:
         order[stream.name] = float(scanner.position)
-        for first, lines in lines_of(stream.chunks):
-            scanner.feed(stream.name, lines, first)
-            nccl.feed_lines(stream.name, lines, first)
+        for first, block in blocks_of(stream.chunks):
+            scanner.feed(stream.name, block, first)
+            nccl.feed(stream.name, block + b"\n")
         scanner.end(stream.name)
         nccl.end(stream.name)
     facts = nccl.finish()

@@ -16,13 +16,13 @@ from ncdiag.logs.model import Line, Rule, signal
 
 LINE_LIMIT = 64 * 1024  # bytes of a line that are read
 SHAPES_LIMIT = 200_000  # remembered shapes of lines without a literal
+SHAPE_LIMIT = 400  # bytes of a shape that is remembered
 ALIKE_LIMIT = 4  # matches of one rule in one source that are kept; the rest is counted
 MATCHES_LIMIT = 400  # of one rule over all sources
 MATCHED_LIMIT = 100_000  # lines
 
 _NUMBERS = b"0123456789abcdefx"
 _ANSI = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\^_])")
-_NCCL_INFO = b"NCCL INFO "
 
 
 class Reader(Protocol):
@@ -60,8 +60,8 @@ def literals_of(rules: Sequence[Rule], readers: Sequence[Reader]) -> list[str]:
     return sorted({text for rule in rules for text in rule.literals} | {text for reader in readers for text in reader.triggers})
 
 
-def any_of(words: Sequence[str]) -> re.Pattern[bytes]:
-    """One expression that finds any of the words, as a tree of their common beginnings."""
+def any_of(words: Sequence[str]) -> str:
+    """One expression that finds any of the words, or the beginning of it that is itself a word, as a tree of common beginnings."""
     tree: dict[str, Any] = {}
     for word in words:
         node = tree
@@ -72,7 +72,7 @@ def any_of(words: Sequence[str]) -> re.Pattern[bytes]:
         else:
             node.clear()
             node[""] = {}
-    return re.compile(_branches(tree).encode())
+    return _branches(tree)
 
 
 def _branches(node: dict[str, Any]) -> str:
@@ -86,8 +86,17 @@ class Scanner:
     """Feeds lines to rules and readers."""
 
     def __init__(self, rules: Sequence[Rule], readers: Sequence[Reader]) -> None:
-        self._hint = any_of(literals_of(rules, readers))
-        self._by_literal: list[tuple[str, Rule]] = [(text, rule) for rule in rules for text in rule.literals]
+        words = any_of(literals_of(rules, readers))
+        self._hint = re.compile(words.encode())
+        self._each = re.compile(f"(?=({words}))")
+        self._rules: dict[str, list[tuple[str, Rule]]] = {}
+        self._triggers: dict[str, list[tuple[str, Reader]]] = {}
+        for rule in rules:
+            for literal in rule.literals:
+                self._rules.setdefault(self._each.match(literal)[1], []).append((literal, rule))  # type: ignore[index]
+        for reader in readers:
+            for literal in reader.triggers:
+                self._triggers.setdefault(self._each.match(literal)[1], []).append((literal, reader))  # type: ignore[index]
         self._readers = readers
         self._boring: set[bytes] = set()
         self._active: list[Reader] = []
@@ -104,25 +113,26 @@ class Scanner:
         """Lines fed so far, over all sources."""
         return self._order
 
-    def feed(self, source: str, lines: Sequence[bytes], first: int) -> None:
-        """Complete lines without newline; the first has number `first`. Every line counts for `order`."""
+    def feed(self, source: str, block: bytes, first: int) -> None:
+        """Complete lines, the last one without newline; the first has number `first`. Every line counts for `order`."""
+        shapes = block.translate(None, _NUMBERS).split(b"\n")
+        if self._active or self._pending or not self._boring.issuperset(shapes):
+            self._lines(source, block.split(b"\n"), shapes, first)
+        self._order += len(shapes)
+
+    def _lines(self, source: str, lines: Sequence[bytes], shapes: Sequence[bytes], first: int) -> None:
         boring, hint = self._boring, self._hint.search
         start = self._order - first
-        number = first - 1
-        for raw in lines:
-            number += 1
+        for number, (raw, shape) in enumerate(zip(lines, shapes, strict=True), first):
             if not (self._active or self._pending):
-                place = raw.find(_NCCL_INFO)
-                shape = (raw if place < 0 else raw[place:]).translate(None, _NUMBERS)
                 if shape in boring:
                     continue
                 if hint(raw) is None:
-                    if len(boring) < SHAPES_LIMIT and len(shape) < 400:
+                    if len(boring) < SHAPES_LIMIT and len(shape) < SHAPE_LIMIT:
                         boring.add(shape)
                     continue
             text = _ANSI.sub("", raw[:LINE_LIMIT].decode("utf-8", "replace"))
             self._line(Line(source, number, text, start + number))
-        self._order += len(lines)
 
     def end(self, source: str) -> None:
         for pending in self._pending:
@@ -147,14 +157,18 @@ class Scanner:
                 pending.left = 0
         self._pending = [pending for pending in self._pending if pending.left > 0]
         text = line.text
+        words = dict.fromkeys(self._each.findall(text))
         tried: set[int] = set()
-        for literal, rule in self._by_literal:
-            if literal in text and id(rule) not in tried:
-                tried.add(id(rule))
-                self._try(rule, line)
-        for reader in self._readers:
-            if reader not in self._active and any(word in text for word in reader.triggers) and reader.take(line):
-                self._active.append(reader)
+        for word in words:
+            for literal, rule in self._rules.get(word, ()):
+                if id(rule) not in tried and literal in text:
+                    tried.add(id(rule))
+                    self._try(rule, line)
+            for literal, reader in self._triggers.get(word, ()):
+                if id(reader) not in tried and reader not in self._active and literal in text:
+                    tried.add(id(reader))
+                    if reader.take(line):
+                        self._active.append(reader)
 
     def _try(self, rule: Rule, line: Line) -> None:
         groups = rule.find(line.text)
@@ -181,21 +195,19 @@ class Scanner:
         self.found.append(signal(rule, line, groups))
 
 
-def lines_of(chunks: Iterable[bytes]) -> Iterator[tuple[int, list[bytes]]]:
-    """Chunks of a stream -> (number of the first line, complete lines). A line beyond LINE_LIMIT is cut, its rest dropped."""
+def blocks_of(chunks: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
+    """Chunks of a stream -> (number of the first line, complete lines without the last newline). What is beyond LINE_LIMIT without a newline is dropped."""
     rest, number = b"", 1
     for chunk in chunks:
         if b"\r" in chunk:
             chunk = chunk.replace(b"\r\n", b"\n")
-        block = rest + chunk
-        end = block.rfind(b"\n")
+        end = chunk.rfind(b"\n")
         if end < 0:
-            rest = block[:LINE_LIMIT]
+            rest = (rest + chunk)[:LINE_LIMIT]
             continue
-        lines = block[:end].split(b"\n")
-        rest = block[end + 1:][:LINE_LIMIT]
-        yield number, lines
-        number += len(lines)
+        block = rest + chunk[:end]
+        rest = chunk[end + 1:][:LINE_LIMIT]
+        yield number, block
+        number += block.count(b"\n") + 1
     if rest:
-        yield number, [rest]
-
+        yield number, rest
