@@ -8,12 +8,12 @@ Source: nvidia-smi -q -x (clocks_event_reasons, power and clock limits); /sys/de
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Any, Dict, Iterator, List, Mapping, Optional, TypedDict
 
 from ncdiag.host import Host
 from ncdiag.model import Finding, Probe, Snapshot, ok, skip, warn
 from ncdiag.nccl.sysfs import word
+from ncdiag.nccl.uneven import uneven
 
 HELD_DOWN = {
     "hw_slowdown": "the hardware slows it down",
@@ -122,20 +122,14 @@ def _unequal(tops: Dict[str, List[Any]]) -> Iterator[Finding]:
     shown = {
         node: "; ".join(f"{name} {watts} W {clock} MHz" for name, watts, clock in top) for node, top in tops.items()
     }
-    if len(set(shown.values())) < 2:
-        return
-    usual = Counter(shown.values()).most_common(1)[0][0]
-    for node, text in shown.items():
-        if text != usual:
-            yield warn(
-                f"limits differ from the other nodes: {text}; there {usual}",
-                node,
-                source="nvidia-smi -q -x",
-                observed=text,
-                expected=usual,
-                cause="gpu-throttled",
-                remedy="set power limits and clocks alike on all nodes",
-            )
+    yield from uneven(
+        warn,
+        shown,
+        "limits differ from the other nodes: {own}; there {others}",
+        source="nvidia-smi -q -x",
+        cause="gpu-throttled",
+        remedy="set power limits and clocks alike on all nodes",
+    )
 
 
 PROBE = Probe("gpu-clocks", "GPUs are not held down", judge, collect, needs=("gpus",))

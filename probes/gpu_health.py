@@ -9,12 +9,12 @@ Source: nvidia-smi -q -x; the kernel log (Xid, SXid); NVIDIA GPU debug guideline
 from __future__ import annotations
 
 import re
-from collections import Counter
 from typing import Any, Dict, Iterator, List, Mapping, Optional, TypedDict
 
 from ncdiag.host import Host, HostError
 from ncdiag.model import Finding, Probe, Snapshot, fail, ok, skip, unknown, warn
 from ncdiag.nccl import xid
+from ncdiag.nccl.uneven import uneven
 
 NVIDIA = "0x10de"
 HELD_MIB = 1024  # memory in use by others, from which an engine may not find what it wants
@@ -256,25 +256,17 @@ def _driver(snapshot: Snapshot, node: str, facts: Mapping[str, Any]) -> Iterator
 
 
 def _unequal(snapshot: Snapshot, counts: Dict[str, int]) -> Iterator[Finding]:
-    for what, cause, values in (
-        ("GPUs", "rank-layout-wrong", counts),
-        ("model", "rank-layout-wrong", {node: _names(snapshot.facts(node, "gpus")) for node in counts}),
-        ("driver", "version-mismatch", {node: snapshot.facts(node, "gpus")["driver"] for node in counts}),
-    ):
-        if len(set(values.values())) < 2:
-            continue
-        usual = Counter(values.values()).most_common(1)[0][0]
-        for node, value in values.items():
-            if value != usual:
-                yield warn(
-                    f"{what}: {value} here, {usual} on the other nodes",
-                    node,
-                    source="nvidia-smi -q -x",
-                    observed=value,
-                    expected=usual,
-                    cause=cause,
-                    remedy="use equal nodes for one engine, or bring this one to the state of the others",
-                )
+    facts = {node: snapshot.facts(node, "gpus") for node in counts}
+    equal_nodes = "use equal nodes for one engine, or bring this one to the state of the others"
+    source = "nvidia-smi -q -x"
+    text = "{own} GPUs here, {others} on the other nodes"
+    yield from uneven(warn, counts, text, source=source, cause="rank-layout-wrong", remedy=equal_nodes)
+    names = {node: _names(told) for node, told in facts.items()}
+    text = "GPUs are {own} here, {others} on the other nodes"
+    yield from uneven(warn, names, text, source=source, cause="rank-layout-wrong", remedy=equal_nodes)
+    drivers = {node: told["driver"] for node, told in facts.items()}
+    text = "driver {own} here, {others} on the other nodes"
+    yield from uneven(warn, drivers, text, source=source, cause="version-mismatch", remedy=equal_nodes)
 
 
 PROBE = Probe("gpu-health", "All GPUs are there and none is broken", judge, collect, needs=("gpus", "pci-devices"))

@@ -16,6 +16,7 @@ from ncdiag.host import Host, HostError
 from ncdiag.model import Finding, Probe, Snapshot, ok, skip, unknown, warn
 from ncdiag.nccl import machine
 from ncdiag.nccl.topology_view import GpuView, View
+from ncdiag.nccl.uneven import uneven
 
 
 class Facts(TypedDict):
@@ -46,7 +47,14 @@ def judge(snapshot: Snapshot) -> Iterator[Finding]:
             yield _balancing(node)
         yield from _node(node, shown, snapshot.facts(node, "pci-devices")["functions"])
         shapes[node] = _shape(shown)
-    yield from _unequal(shapes)
+    yield from uneven(
+        warn,
+        shapes,
+        "distance from each GPU to its nearest card: {own}; on the other nodes {others}",
+        source="/sys/bus/pci/devices",
+        cause="hca-mismatch-between-nodes",
+        remedy="see `ncdiag topo live` on both: a card is missing, down, or in another slot",
+    )
 
 
 def _balancing(node: str) -> Finding:
@@ -102,23 +110,6 @@ def _nearest(shown: View, one: GpuView) -> str:
 def _shape(shown: View) -> str:
     counted = Counter(_nearest(shown, one) for one in shown.gpus)
     return ", ".join(f"{times} x {kind}" for kind, times in sorted(counted.items()))
-
-
-def _unequal(shapes: Dict[str, str]) -> Iterator[Finding]:
-    if len(set(shapes.values())) < 2:
-        return
-    usual = Counter(shapes.values()).most_common(1)[0][0]
-    for node, shape in shapes.items():
-        if shape != usual:
-            yield warn(
-                f"distance from each GPU to its nearest card: {shape}; on the other nodes {usual}",
-                node,
-                source="/sys/bus/pci/devices",
-                observed=shape,
-                expected=usual,
-                cause="hca-mismatch-between-nodes",
-                remedy="see `ncdiag topo live` on both: a card is missing, down, or in another slot",
-            )
 
 
 PROBE = Probe(

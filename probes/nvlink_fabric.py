@@ -16,6 +16,7 @@ from ncdiag import engine
 from ncdiag.host import Host
 from ncdiag.model import Finding, Probe, Snapshot, fail, ok, skip, unknown, warn
 from ncdiag.nccl.sysfs import names
+from ncdiag.nccl.uneven import uneven
 
 NO_CLUSTER = ("00000000-0000-0000-0000-000000000000", "")
 
@@ -55,7 +56,14 @@ def judge(snapshot: Snapshot) -> Iterator[Finding]:
         clusters = {f"{gpu['fabric_cluster']}/{gpu['fabric_clique']}" for gpu in gpus if _in_cluster(gpu)}
         if clusters:
             cliques[node] = ", ".join(sorted(clusters))
-    yield from _cliques(cliques)
+    yield from uneven(
+        warn,
+        cliques,
+        "another NVLink domain or clique ({own}) than the other nodes ({others}): traffic to them takes the network",
+        source="nvidia-smi -q -x (fabric)",
+        cause="imex-unavailable",
+        remedy="choose nodes of one NVLink domain, or accept the network between them",
+    )
 
 
 def _fine(node: str, gpus: List[Mapping[str, Any]]) -> Finding:
@@ -185,23 +193,6 @@ def _imex(snapshot: Snapshot, node: str, gpus: List[Mapping[str, Any]], own: Map
             cause="imex-unavailable",
             remedy="systemctl start nvidia-imex on all nodes; nvidia-imex-ctl -N shows who is connected (outside the container)",
         )
-
-
-def _cliques(cliques: Dict[str, str]) -> Iterator[Finding]:
-    if len(set(cliques.values())) < 2:
-        return
-    usual = Counter(cliques.values()).most_common(1)[0][0]
-    for node, clique in cliques.items():
-        if clique != usual:
-            yield warn(
-                f"another NVLink domain or clique ({clique}) than the other nodes ({usual}): traffic to them takes the network",
-                node,
-                source="nvidia-smi -q -x (fabric)",
-                observed=clique,
-                expected=usual,
-                cause="imex-unavailable",
-                remedy="choose nodes of one NVLink domain, or accept the network between them",
-            )
 
 
 PROBE = Probe(

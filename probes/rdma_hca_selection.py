@@ -15,6 +15,7 @@ from ncdiag.model import Finding, Probe, Snapshot, fail, ok, skip, unknown, warn
 from ncdiag.nccl import hca, machine
 from ncdiag.nccl.environment import Setting
 from ncdiag.nccl.node import release, settings
+from ncdiag.nccl.uneven import uneven
 
 MAX_PORTS = 32
 """MAX_IB_DEVS: ports that NCCL takes; the rest is passed over."""
@@ -29,7 +30,14 @@ def judge(snapshot: Snapshot) -> Iterator[Finding]:
             continue
         yield from _node(snapshot, node, settings(snapshot, node), ports)
         counts[node] = len(machine.used_ports(snapshot, node))
-    yield from _unequal(counts)
+    yield from uneven(
+        fail,
+        counts,
+        "NCCL takes {own} RDMA ports here and {others} on the other nodes",
+        source="/sys/class/infiniband and NCCL_IB_HCA",
+        cause="hca-mismatch-between-nodes",
+        remedy="bring the missing port up, or set NCCL_IB_HCA on every node to the ports that all have",
+    )
 
 
 def _node(
@@ -106,23 +114,6 @@ def _taken(node: str, given: object, source: str, selection: hca.Selection) -> F
     how = f"NCCL_IB_HCA={given}" if given else "NCCL_IB_HCA is not set"
     left = f"; left out: {', '.join(selection.left_out)}" if selection.left_out else ""
     return ok(f"{how}: NCCL takes {names}{left}", node, source=source, observed=names)
-
-
-def _unequal(counts: Dict[str, int]) -> Iterator[Finding]:
-    if len(counts) < 2 or len(set(counts.values())) < 2:
-        return
-    usual = max(set(counts.values()), key=list(counts.values()).count)
-    for node, count in counts.items():
-        if count != usual:
-            yield fail(
-                f"NCCL takes {count} RDMA ports here and {usual} on the other nodes",
-                node,
-                source="/sys/class/infiniband and NCCL_IB_HCA",
-                observed=count,
-                expected=usual,
-                cause="hca-mismatch-between-nodes",
-                remedy="bring the missing port up, or set NCCL_IB_HCA on every node to the ports that all have",
-            )
 
 
 PROBE = Probe(

@@ -10,7 +10,7 @@ Source: /sys/class/infiniband (kernel Documentation/ABI/stable/sysfs-class-infin
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any, Dict, Iterator, List, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Tuple
 
 from ncdiag.model import Finding, Probe, Snapshot, fail, ok, skip, unknown, warn
 from ncdiag.probes.rdma_devices import CLASS, Device, Facts, Port
@@ -114,52 +114,22 @@ def _down(located: Located, name: str, source: str, elsewhere: bool, ports: List
     node, device, port = located
     state = f"{port['state']}, {port['phys_state'] or 'physical state not given'}"
     remedy = _REMEDIES.get(port["phys_state"] or "", "see ibstat and the switch port; replace cable or optics")
-    if port["state"] == "INIT" and port["link_layer"] == "InfiniBand":
-        return fail(
-            f"{name}: the link is up, but no subnet manager has configured it (INIT)",
-            node,
-            source=source,
-            device=device["name"],
-            observed=state,
-            expected="ACTIVE",
-            cause="ib-link-or-hca-fault",
-            remedy="start a subnet manager (opensm, or the switch's own) on that fabric; check with sminfo",
-        )
-    if elsewhere:
-        return fail(
-            f"{name}: {state}; it is ACTIVE on other nodes",
-            node,
-            source=source,
-            device=device["name"],
-            observed=state,
-            expected="ACTIVE",
-            cause="ib-link-or-hca-fault",
-            remedy=remedy,
-        )
     siblings = [one for one in ports if one[0] == node and one[2] is not port and one[1]["board"] == device["board"]]
-    up = [one for one in siblings if one[2]["state"] == "ACTIVE"]
-    if nodes == 1 and up and len(up) >= len(siblings) - 1:
-        return warn(
-            f"{name}: {state}, while {len(up)} other ports of that kind are ACTIVE",
-            node,
-            source=source,
-            device=device["name"],
-            observed=state,
-            expected="ACTIVE",
-            cause="ib-link-or-hca-fault",
-            remedy=remedy,
-        )
+    up = sum(one[2]["state"] == "ACTIVE" for one in siblings)
+
+    def bad(made: Callable[..., Finding], text: str, remedy: str = remedy) -> Finding:
+        return made(f"{name}: {text}", node, source=source, device=device["name"], observed=state, expected="ACTIVE",
+                    cause="ib-link-or-hca-fault", remedy=remedy)  # fmt: skip
+
+    if port["state"] == "INIT" and port["link_layer"] == "InfiniBand":
+        manager = "start a subnet manager (opensm, or the switch's own) on that fabric; check with sminfo"
+        return bad(fail, "the link is up, but no subnet manager has configured it (INIT)", manager)
+    if elsewhere:
+        return bad(fail, f"{state}; it is ACTIVE on other nodes")
+    if nodes == 1 and up and up >= len(siblings) - 1:
+        return bad(warn, f"{state}, while {up} other ports of that kind are ACTIVE")
     if not any(one[2]["state"] == "ACTIVE" for one in ports):
-        return warn(
-            f"{name}: {state}, and no other port is ACTIVE: NCCL will use sockets",
-            node,
-            source=source,
-            device=device["name"],
-            observed=state,
-            expected="ACTIVE",
-            cause="ib-link-or-hca-fault",
-            remedy=remedy,
-        )
+        return bad(warn, f"{state}, and no other port is ACTIVE: NCCL will use sockets")
     where = "on every node" if nodes > 1 else "and so are others of its kind"
     return skip(f"{name}: {state} {where}: not in use", node, source=source, device=device["name"])
 

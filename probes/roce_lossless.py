@@ -19,6 +19,7 @@ from ncdiag.model import Finding, Probe, Snapshot, ok, skip, unknown, warn
 from ncdiag.nccl import ethtool, machine
 from ncdiag.nccl.settings import integer
 from ncdiag.nccl.sysfs import names, word
+from ncdiag.nccl.uneven import uneven
 
 KEPT = re.compile(
     r"(?:rx|tx)_prio\d_(?:pause|discards|cong_discard|buf_discard)$|(?:rx|tx)_discards_phy$|tx_pause_storm_\w+_events$|"
@@ -110,7 +111,14 @@ def judge(snapshot: Snapshot) -> Iterator[Finding]:
         if not problems and len(set(known.values())) == 1:
             yield ok(f"{classes[node]} on {len(known)} RoCE interfaces, no discards", node, source="ethtool -S")
         yield from _uneven(node, known)
-    yield from _between(classes)
+    yield from uneven(
+        warn,
+        classes,
+        "{own}; on the other nodes {others}",
+        source="ethtool -S, /sys/class/net/*/{qos,ecn}",
+        cause="roce-lossless-missing",
+        remedy="bring the cards of all nodes to the same PFC and ECN settings",
+    )
 
 
 def _shown(card: Card) -> str:
@@ -174,23 +182,6 @@ def _uneven(node: str, known: Dict[str, str]) -> Iterator[Finding]:
                 expected=usual,
                 cause="roce-lossless-missing",
                 remedy=f"set {name} like the others: mlnx_qos -i {name} --pfc …",
-            )
-
-
-def _between(classes: Dict[str, str]) -> Iterator[Finding]:
-    if len(set(classes.values())) < 2:
-        return
-    usual = Counter(classes.values()).most_common(1)[0][0]
-    for node, text in classes.items():
-        if text != usual:
-            yield warn(
-                f"{text}; on the other nodes {usual}",
-                node,
-                source="ethtool -S, /sys/class/net/*/{qos,ecn}",
-                observed=text,
-                expected=usual,
-                cause="roce-lossless-missing",
-                remedy="bring the cards of all nodes to the same PFC and ECN settings",
             )
 
 

@@ -12,6 +12,7 @@ from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequ
 from ncdiag.model import Finding, ok, skip, unknown, warn
 from ncdiag.nccl.topology import GENERATIONS, Pci, link_name
 from ncdiag.nccl.topology_view import GpuView, View
+from ncdiag.nccl.uneven import uneven
 
 _USABLE = 0.80  # of a link's raw rate: what is left below this cannot carry the port (encoding and packet overhead)
 
@@ -278,21 +279,17 @@ def _name(pci: Pci) -> str:
 
 def compare_topologies(views: Sequence[Tuple[str, View]]) -> Iterator[Finding]:
     """Machines of one job against the majority of them."""
+    if len(views) < 2:
+        return
     for what, cause, value in _COMPARED:
-        counted = Counter(value(shown) for _, shown in views)
-        if len(counted) < 2:
-            continue
-        usual = counted.most_common(1)[0][0]
-        for node, shown in views:
-            if value(shown) != usual:
-                yield warn(
-                    f"{what}: {value(shown)}, other nodes have {usual}",
-                    node,
-                    observed=value(shown),
-                    expected=usual,
-                    source=shown.topology.source,
-                    cause=cause,
-                )
+        yield from uneven(
+            warn,
+            {node: str(value(shown)) for node, shown in views},
+            what + ": {own}, other nodes have {others}",
+            source=views[0][1].topology.source,
+            cause=cause,
+            remedy="see what differs in their trees: a card is missing, down, slower or in another slot",
+        )
 
 
 def _speeds(shown: View) -> str:
