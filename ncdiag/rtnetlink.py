@@ -13,6 +13,9 @@ from typing import Any, Dict, Iterator, List, Sequence, Tuple
 RTM_GETLINK, RTM_GETADDR, RTM_GETROUTE = 18, 22, 26
 NLM_F_REQUEST, NLM_F_DUMP, NLM_F_DUMP_INTR = 0x1, 0x300, 0x10
 NLMSG_ERROR, NLMSG_DONE = 2, 3
+NETLINK_NETFILTER = 12
+NFT_GETTABLE = 10 << 8 | 1
+"""NFNL_SUBSYS_NFTABLES and NFT_MSG_GETTABLE (include/uapi/linux/netfilter)."""
 TIMEOUT_S = 2.0
 
 FLAGS = (("UP", 0x1), ("LOOPBACK", 0x8), ("POINTOPOINT", 0x10), ("RUNNING", 0x40), ("NOARP", 0x80), ("SLAVE", 0x800), ("LOWER_UP", 0x10000))
@@ -26,9 +29,10 @@ STATS = ("rx_packets", "tx_packets", "rx_bytes", "tx_bytes", "rx_errors", "tx_er
 """The first fields of struct rtnl_link_stats64, in order; each 8 bytes."""
 
 
-def dump(kind: int, header: struct.Struct, family: int = socket.AF_UNSPEC) -> Iterator[Tuple[Tuple[Any, ...], Dict[int, bytes]]]:
-    """`(fields of the header, attributes)` of every message of one dump. Raises OSError."""
-    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, 0) as link:
+def dump(kind: int, header: struct.Struct, family: int = socket.AF_UNSPEC,
+         protocol: int = 0) -> Iterator[Tuple[Tuple[Any, ...], Dict[int, bytes]]]:
+    """`(fields of the header, attributes)` of every message of one dump; `protocol` 0 is NETLINK_ROUTE. Raises OSError."""
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, protocol) as link:
         link.settimeout(TIMEOUT_S)
         body = struct.pack("=B", family) + bytes(header.size - 1)
         link.sendto(struct.pack("=IHHII", 16 + len(body), kind, NLM_F_REQUEST | NLM_F_DUMP, 1, 0) + body, (0, 0))
@@ -135,6 +139,11 @@ def _first_hop(data: bytes) -> Dict[int, bytes]:
         return {}
     length = struct.unpack_from("=H", data)[0]
     return {**attributes(data[8:length]), 4: data[4:8]}
+
+
+def filter_tables() -> List[str]:
+    """Names of the nftables tables of this network namespace; empty when no rule exists. Raises OSError (EPERM without privilege)."""
+    return [_text(values.get(1, b"")) for _header, values in dump(NFT_GETTABLE, struct.Struct("=BBH"), protocol=NETLINK_NETFILTER)]
 
 
 def from_ip_json(shown: Sequence[Dict[str, Any]]) -> Tuple[List[Dict[str, Any]], List[Dict[str, Any]]]:
