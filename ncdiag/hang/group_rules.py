@@ -1,13 +1,12 @@
-"""Ranks compared with each other: different collectives, different places, NCCL RAS, the flight recorder."""
+"""Ranks compared with each other by their stacks: different collectives, different places."""
 
 from __future__ import annotations
 
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import Dict, Iterator, List, Optional, Sequence, Tuple
 
 from ncdiag import stages
 from ncdiag.hang.addresses import Picture
-from ncdiag.hang.claims import LIKELY, POSSIBLE, Claim, claim, names, numbers, seen
-from ncdiag.hang.flight_recorder import GroupReport, compare
+from ncdiag.hang.claims import LIKELY, POSSIBLE, Claim, claim, names, seen
 from ncdiag.hang.scene import Scene, View
 from ncdiag.hang.verdict import Wait
 from ncdiag.model import Evidence
@@ -80,80 +79,3 @@ def behind(scene: Scene, picture: Picture) -> Iterator[Claim]:
     yield claim("unresolved", POSSIBLE, ("these two differ: " if two else "") + what, [seen(view) for view in least[:3]],
                 culprits=[] if two or len(least) * 2 >= len(scene.ranks) else least,
                 where={"stage": least[0].stage}, waits=arrows)
-
-
-def ras_says(scene: Scene, picture: Picture) -> Iterator[Claim]:
-    """NCCL's own view: ranks that do not answer, and ranks that launched fewer collectives."""
-    for report in scene.ras:
-        for comm in report.get("communicators") or ():
-            yield from _missing(scene, comm)
-            if not report.get("moved"):      # counts that moved between two reports are those of a job that works
-                yield from _behind(scene, comm)
-
-
-def _missing(scene: Scene, comm: Mapping[str, Any]) -> Iterator[Claim]:
-    for rank in comm.get("missing_ranks") or ():
-        status = rank.get("status") or {}
-        text = "is considered dead" if status.get("considered_dead") else "does not answer"
-        view = _by_pid(scene, rank)
-        evidence = [Evidence(f"NCCL RAS, communicator {comm.get('hash', '?')}", f"rank {rank.get('rank')} on "
-                             f"{rank.get('host')} (pid {rank.get('pid')}) {text}")]
-        slug = "rank-died" if status.get("considered_dead") else "rank-stopped"
-        if view is not None and view.verdict not in ("dead", "stopped"):
-            continue
-        yield claim(slug, POSSIBLE, f"rank {rank.get('rank')} on {rank.get('host')} {text} to NCCL RAS", evidence,
-                    culprits=[view] if view else [], where=None if view else
-                    {"node": rank.get("host"), "rank": rank.get("rank")})
-
-
-def _behind(scene: Scene, comm: Mapping[str, Any]) -> Iterator[Claim]:
-    ranks = [rank for rank in comm.get("ranks") or () if isinstance(rank.get("collective_counts"), Mapping)]
-    if len(ranks) < 2:
-        return
-    for operation in sorted({name for rank in ranks for name in rank["collective_counts"]}):
-        counts = {int(rank["rank"]): int(rank["collective_counts"].get(operation, 0)) for rank in ranks}
-        most = max(counts.values())
-        less = sorted(rank for rank, count in counts.items() if count < most)
-        if not less:
-            continue
-        late = [view for view in scene.ranks if view.rank in less]
-        where = f"NCCL RAS, communicator {comm.get('hash', '?')}"
-        evidence = [Evidence(where, f"{operation}: {numbers(less)} launched {min(counts.values())}, the others {most}")]
-        outside = [view for view in late if not view.witness]
-        slug = "rank-stuck-outside-collective" if outside else "collective-desync"
-        named = outside or (late if len(less) * 2 < len(counts) else [])
-        yield claim(slug, LIKELY if len(counts) > 2 or outside else POSSIBLE,
-                    f"{numbers(less)} launched fewer {operation} than the others ({min(counts.values())} against {most})",
-                    evidence, culprits=named, where=None if named else {"rank": less[0]})
-        return
-
-
-def _by_pid(scene: Scene, rank: Mapping[str, Any]) -> Optional[View]:
-    pid = rank.get("pid")
-    return next((view for view in scene.ranks if pid in (view.state.pid, view.state.ns_pid) and
-                 (view.rank in (None, rank.get("rank")))), None)
-
-
-def recorder_says(scene: Scene, picture: Picture) -> Iterator[Claim]:
-    """The flight recorder: the same group, different collectives or numbers of them."""
-    for group in compare(scene.flight):
-        if len(group.last) < 2:
-            continue
-        if group.mismatch:
-            views = [view for view in scene.ranks if view.rank in group.odd]
-            yield claim("collective-desync", LIKELY, f"the ranks of group {group.name} issue different collectives ({group.mismatch})",
-                        [Evidence("flight recorder", f"group {group.name}: {group.mismatch}")], culprits=views,
-                        where=None if views else {"rank": group.odd[0]} if group.odd else {})
-        elif group.behind:
-            yield _fewer(scene, group)
-
-
-def _fewer(scene: Scene, group: GroupReport) -> Claim:
-    late = [view for view in scene.ranks if view.rank in group.behind]
-    outside = [view for view in late if not view.witness]
-    named = outside or (late if len(group.behind) * 2 < len(group.last) else [])
-    return claim("rank-stuck-outside-collective" if outside else "collective-desync", LIKELY if len(group.last) > 2 or outside else POSSIBLE,
-                 f"{numbers(group.behind)} issued fewer collectives of group {group.name} than the others "
-                 f"({min(group.last.values())} against {max(group.last.values())})",
-                 [Evidence("flight recorder", f"group {group.name}: rank {rank} at collective {number} ({group.operations[rank]})")
-                  for rank, number in sorted(group.last.items())], culprits=named, where=None if named else {"rank": group.behind[0]})

@@ -6,7 +6,7 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 from ncdiag import stages
 from ncdiag.explain import brings_about
-from ncdiag.hang import activity, cluster_rules, group_rules, network_rules, rank_rules, store_rules
+from ncdiag.hang import activity, cluster_rules, count_rules, group_rules, network_rules, rank_rules, store_rules
 from ncdiag.hang.addresses import Picture
 from ncdiag.hang.claims import LIKELY, POSSIBLE, Claim, claim, names, numbers, seen
 from ncdiag.hang.fold import folds
@@ -25,8 +25,8 @@ RULES = (
     cluster_rules.placement,
     rank_rules.dead,
     rank_rules.orphaned,
-    group_rules.recorder_says,
-    group_rules.ras_says,
+    count_rules.recorder_says,
+    count_rules.ras_says,
     rank_rules.outside,
     group_rules.different_calls,
     network_rules.silent_link,
@@ -36,7 +36,8 @@ RULES = (
 
 ASLEEP_S = 1.0
 """A main thread that ran within the last second polls: how long it has been at that is not known."""
-_ALIVE = ("progressing", "waiting")
+_SAYS_LITTLE = ("healthy", "slow-not-hung", "unresolved")
+"""What a log says of these proves nothing against what processes do now."""
 
 
 def infer(states: Sequence[RankState], *, ras: Optional[Sequence[Mapping[str, Any]]] = None,
@@ -53,17 +54,14 @@ def infer(states: Sequence[RankState], *, ras: Optional[Sequence[Mapping[str, An
     scene = make_scene(states, ras, flight, logs)
     picture = Picture(scene)
     claims = [found for rule in RULES for found in rule(scene, picture)]
-    claims += [Claim(cause) for cause in scene.logs if _counts(scene, cause)]
+    told = [Claim(cause) for cause in scene.logs if cause.cause not in _SAYS_LITTLE]
     calm = _calm(scene, claims)
     if calm is not None:
-        claims = [calm]
-    ranked = _rank(claims) or [_unresolved(scene)]
+        sure = calm.cause.confidence != POSSIBLE
+        ranked = [calm, *_rank(told)] if sure else _rank([*told, calm])
+    else:
+        ranked = _rank([*claims, *told]) or [_unresolved(scene)]
     return _verdict(scene, ranked)
-
-
-def _counts(scene: Scene, cause: Cause) -> bool:
-    """A log that says `healthy` proves nothing against stacks; `unresolved` says nothing."""
-    return cause.cause not in ("healthy", "slow-not-hung", "unresolved")
 
 
 def _calm(scene: Scene, claims: Sequence[Claim]) -> Optional[Claim]:
@@ -82,8 +80,8 @@ def _calm(scene: Scene, claims: Sequence[Claim]) -> Optional[Claim]:
     busy = any(view.stage == "engine-init" or view.stage.startswith("wait") or view.stage == "message-queues"
                for view in scene.managers)
     if serving and len(serving) == len(members) and not busy and not claims:
-        return claim("healthy", LIKELY, f"{len(serving)} of {len(members)} processes are ready and wait for work",
-                     [seen(view) for view in serving[:2]], where={})
+        text = f"{len(serving)} of {scene.world_size or len(members)} ranks are ready and wait for work"
+        return claim("healthy", POSSIBLE if scene.absent else LIKELY, text, [seen(view) for view in serving[:2]], where={})
     return None
 
 
@@ -198,9 +196,9 @@ def _communicators(scene: Scene) -> List[Dict[str, Any]]:
 
 def _next(scene: Scene, first: Claim) -> List[str]:
     """What would make the answer surer."""
-    if first.cause.confidence == "sure" or first.cause.cause in ("healthy", "slow-not-hung"):
-        return []
-    steps = []
+    steps: List[str] = []
+    if first.cause.confidence == "sure" or (first.cause.cause in _SAYS_LITTLE[:2] and not scene.absent):
+        return steps
     if scene.absent:
         steps.append(f"the same dump on the nodes of {numbers(scene.absent)}")
     denied = [view for view in scene.views if not view.state.threads and view.verdict != "dead"]

@@ -68,7 +68,7 @@ TRUTH = {
     "mpn-tp2": Truth(FINE),
     "mpn-tp2-b": Truth(FINE),
     "pp2": Truth(FINE),
-    "ray1-noplat": Truth(("engine-exception",), None, GONE),
+    "ray1-noplat": Truth(("engine-exception", "version-mismatch"), None, GONE),
     "ray1-tp2": Truth(FINE),
     "ray2-pp2": Truth(FINE),
     "ray2-tp2": Truth(FINE),

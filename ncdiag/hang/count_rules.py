@@ -1,0 +1,92 @@
+"""Ranks compared by what they counted themselves: NCCL RAS and the PyTorch flight recorder."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, Iterator, List, Mapping, Optional
+
+from ncdiag.hang import flight_recorder
+from ncdiag.hang.addresses import Picture
+from ncdiag.hang.claims import LIKELY, POSSIBLE, Claim, claim, numbers
+from ncdiag.hang.scene import Scene, View
+from ncdiag.model import Evidence
+
+_LINES = 16
+"""Ranks whose count is shown."""
+
+
+def ras_says(scene: Scene, picture: Picture) -> Iterator[Claim]:
+    """NCCL's own view: ranks that do not answer, and ranks that launched fewer collectives."""
+    for report in scene.ras:
+        for comm in report.get("communicators") or ():
+            source = f"NCCL RAS, communicator {comm.get('hash', '?')}"
+            for rank in comm.get("missing_ranks") or ():
+                yield from _silent(scene, rank, source)
+            if not report.get("moved"):
+                yield from _fewer_launched(scene, comm, source)
+        for process in (*(report.get("dead") or ()), *(report.get("silent") or ())):
+            yield from _silent(scene, {**process, "status": {"considered_dead": process in (report.get("dead") or ())}},
+                               "NCCL RAS")
+
+
+def _silent(scene: Scene, rank: Mapping[str, Any], source: str) -> Iterator[Claim]:
+    """A process that does not answer RAS: stopped, dead, or cut off. What was seen of it here decides."""
+    gone = bool((rank.get("status") or {}).get("considered_dead"))
+    view = _view_of(scene, rank)
+    if view is not None and view.verdict not in ("dead", "stopped"):
+        return
+    who = f"rank {rank['rank']}" if rank.get("rank") is not None else f"process {rank.get('pid')}"
+    host = rank.get("host") or rank.get("node")
+    text = f"{who} on {host} {'is considered dead' if gone else 'does not answer'}"
+    yield claim("rank-died" if gone else "rank-stopped", POSSIBLE, f"{text} to NCCL RAS", [Evidence(source, text)],
+                culprits=[view] if view else [], where=None if view else {"node": host, "rank": rank.get("rank")})
+
+
+def _view_of(scene: Scene, rank: Mapping[str, Any]) -> Optional[View]:
+    pid = rank.get("pid")
+    return next((view for view in scene.ranks if pid is not None and pid in (view.state.pid, view.state.ns_pid)
+                 and (None in (view.rank, rank.get("rank")) or view.rank == rank.get("rank"))), None)
+
+
+def _fewer_launched(scene: Scene, comm: Mapping[str, Any], source: str) -> Iterator[Claim]:
+    ranks = [rank for rank in comm.get("ranks") or () if isinstance(rank.get("collective_counts"), Mapping)
+             and isinstance(rank.get("rank"), int)]
+    for operation in sorted({name for rank in ranks for name in rank["collective_counts"]}):
+        counts = {rank["rank"]: int(rank["collective_counts"].get(operation) or 0) for rank in ranks}
+        if len(set(counts.values())) > 1:
+            what = f"{operation} of a communicator of {comm.get('size') or len(counts)}"
+            yield _behind(scene, counts, what, [Evidence(source, f"{what}: {_words(counts)}")])
+            return
+
+
+def _behind(scene: Scene, counts: Mapping[int, int], what: str, evidence: List[Evidence]) -> Claim:
+    """Who counted less has not come to what the others are in; stuck elsewhere when its stack says so."""
+    most = max(counts.values())
+    less = sorted(rank for rank, count in counts.items() if count < most)
+    views = [view for view in scene.ranks if view.rank in less]
+    outside = [view for view in views if view.verdict in ("stuck", "stopped", "dead")]
+    named: List[View] = outside or (views if len(less) * 2 < len(counts) else [])
+    few = min(counts.values())
+    return claim("rank-stuck-outside-collective" if outside else "collective-desync",
+                 LIKELY if len(counts) > 2 or outside else POSSIBLE,
+                 f"{numbers(less)} issued fewer {what} than the others ({few} against {most})",
+                 evidence, culprits=named, where=None if named else {"rank": less[0]})
+
+
+def _words(counts: Mapping[int, int]) -> str:
+    by_count: Dict[int, List[int]] = {}
+    for rank, count in sorted(counts.items()):
+        by_count.setdefault(count, []).append(rank)
+    return "; ".join(f"{numbers(ranks, _LINES)}: {count}" for count, ranks in sorted(by_count.items()))
+
+
+def recorder_says(scene: Scene, picture: Picture) -> Iterator[Claim]:
+    """The flight recorder: in the same group, different collectives or numbers of them."""
+    for group in flight_recorder.compare(scene.flight):
+        if group.mismatch:
+            views = [view for view in scene.ranks if view.rank in group.odd]
+            yield claim("collective-desync", LIKELY, f"in group {group.name}, {group.mismatch}",
+                        [Evidence("flight recorder", group.mismatch)], culprits=views, where=None if views else {})
+        elif group.behind:
+            lines = [Evidence("flight recorder", f"group {group.name}: rank {rank} at collective {number} "
+                              f"({group.operations[rank]})") for rank, number in sorted(group.last.items())]
+            yield _behind(scene, group.last, f"collectives of group {group.name}", lines[:_LINES])
