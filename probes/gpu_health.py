@@ -3,40 +3,21 @@
 A GPU that fell off the bus, an uncorrected memory error, a row waiting to be remapped: the engine starts, or half of it, and dies
 minutes later with `CUDA error` or a hang of the others. Compute mode, MIG and memory held by somebody else stop it at once.
 
-Source: nvidia-smi -q -x; the kernel log (Xid, SXid); NVIDIA GPU debug guidelines; /sys/bus/pci/devices for what should be there.
+Source: nvidia-smi -q -x; NVIDIA GPU debug guidelines; /sys/bus/pci/devices for what should be there. The kernel log is `gpu-xid`'s.
 """
 
 from __future__ import annotations
 
 import re
-from typing import Any, Dict, Iterator, List, Mapping, Optional, TypedDict
+from typing import Any, Dict, Iterator, List, Mapping
 
-from ncdiag.host import Host, HostError
-from ncdiag.model import Finding, Probe, Snapshot, fail, ok, skip, unknown, warn
-from ncdiag.nccl import xid
+from ncdiag.model import Finding, Probe, Snapshot, fail, ok, skip, warn
 from ncdiag.nccl.uneven import uneven
 
 NVIDIA = "0x10de"
 HELD_MIB = 1024  # memory in use by others, from which an engine may not find what it wants
-MAX_LINES = 200  # of the kernel log, the last ones
 
 _TORCH_CUDA = re.compile(r"\+cu(\d{2})(\d)")
-
-
-class Facts(TypedDict):
-    xids: Optional[List[str]]  # lines of the kernel log with Xid or SXid; None: the log cannot be read
-    why: Optional[str]  # why not
-
-
-def collect(host: Host) -> Facts:
-    try:
-        output = host.run(["dmesg"], 5.0)
-    except HostError as error:
-        return {"xids": None, "why": str(error)}
-    if output.rc != 0:
-        return {"xids": None, "why": (output.err or output.out).strip()[:200] or f"dmesg ended with {output.rc}"}
-    lines = [line for line in output.out.splitlines() if xid.parse(line)]
-    return {"xids": lines[-MAX_LINES:], "why": None}
 
 
 def judge(snapshot: Snapshot) -> Iterator[Finding]:
@@ -47,7 +28,7 @@ def judge(snapshot: Snapshot) -> Iterator[Finding]:
             yield _none(node, facts, on_bus)
             continue
         counts[node] = len(facts["gpus"])
-        problems = [*_missing(snapshot, node, facts, on_bus), *_each(node, facts), *_log(snapshot, node)]
+        problems = [*_missing(snapshot, node, facts, on_bus), *_each(node, facts)]
         problems += _driver(snapshot, node, facts)
         yield from problems
         if not any(finding.status.severity > 2 for finding in problems):
@@ -205,38 +186,6 @@ def _modes(node: str, gpu: Mapping[str, Any]) -> Iterator[Finding]:
         )
 
 
-def _log(snapshot: Snapshot, node: str) -> Iterator[Finding]:
-    facts = snapshot.facts(node, PROBE.id)
-    if facts is None:
-        return
-    if facts["xids"] is None:
-        yield unknown(f"the kernel log cannot be read ({facts['why']}), so Xid reports are not known", node, source="dmesg",
-                      remedy="run as root, or: sudo dmesg | grep -i xid")  # fmt: skip
-        return
-    for event, times in xid.counted(xid.find(facts["xids"])).items():
-        name = f"{'SXid' if event.switch else 'Xid'} {event.code}"
-        text = f"{name} on {event.address}{f', {times} times' if times > 1 else ''}: {event.meaning}"
-        if event.kind == "software":
-            yield skip(f"{text} (a program's own fault, as a rule)", node, source="dmesg", device=event.address)
-            continue
-        cause = (
-            "nvswitch-error"
-            if event.switch
-            else "gpu-ecc-row-remap"
-            if event.kind == "memory"
-            else "gpu-hardware-fault"
-        )
-        yield warn(
-            text,
-            node,
-            source="dmesg",
-            device=event.address,
-            observed=event.text or name,
-            cause=cause,
-            remedy="drain the node; reset the GPU or reboot; if it comes back, replace the part. It may also be an old report: see its time",
-        )
-
-
 def _driver(snapshot: Snapshot, node: str, facts: Mapping[str, Any]) -> Iterator[Finding]:
     """The engine's CUDA against the driver's: within one major version older drivers serve newer minor ones."""
     packages: Dict[str, str] = (snapshot.facts(node, "engine-versions") or {}).get("packages") or {}
@@ -269,4 +218,4 @@ def _unequal(snapshot: Snapshot, counts: Dict[str, int]) -> Iterator[Finding]:
     yield from uneven(warn, drivers, text, source=source, cause="version-mismatch", remedy=equal_nodes)
 
 
-PROBE = Probe("gpu-health", "All GPUs are there and none is broken", judge, collect, needs=("gpus", "pci-devices"))
+PROBE = Probe("gpu-health", "All GPUs are there and none is broken", judge, needs=("gpus", "pci-devices"))

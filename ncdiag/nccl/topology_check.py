@@ -1,20 +1,17 @@
-"""What in a topology deserves a word: GPUs far from their NICs, GPUDirect that will be off, unequal devices, narrow links.
+"""What in a topology deserves a word: GPUs far from their NICs, GPUDirect that will be off, unequal devices.
 
-Devices are compared with their own kind on the machine first, and machines with each other; the only constants are what a
-port's speed needs of its slot.
+Devices are compared with their own kind on the machine first, and machines with each other. Links: `topology_links`.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
 
 from ncdiag.model import Finding, ok, skip, unknown, warn
-from ncdiag.nccl.topology import GENERATIONS, Pci, link_name
+from ncdiag.nccl.topology_links import check_links
 from ncdiag.nccl.topology_view import GpuView, View
-from ncdiag.nccl.uneven import uneven
-
-_USABLE = 0.80  # of a link's raw rate: what is left below this cannot carry the port (encoding and packet overhead)
+from ncdiag.nccl.uneven import grouped, odd_ones, uneven
 
 
 def check_topology(shown: View, node: str) -> Iterator[Finding]:
@@ -26,7 +23,7 @@ def check_topology(shown: View, node: str) -> Iterator[Finding]:
     if not shown.nets:
         yield skip(f"{len(shown.gpus)} GPUs and no network device in this topology", node, source=shown.topology.source)
         return
-    problems = [*_near(shown, node), *_gpudirect(shown, node), *_equal(shown, node), *_links(shown, node)]
+    problems = [*_near(shown, node), *_gpudirect(shown, node), *_equal(shown, node), *check_links(shown, node)]
     yield from problems
     if not problems:
         yield ok(
@@ -61,7 +58,7 @@ def _near(shown: View, node: str) -> Iterator[Finding]:
     if not far:
         return
     everywhere = len(far) == len(shown.gpus)
-    for distance, group in _groups(far, lambda one: _best_distance(shown, one)):
+    for distance, group in grouped(far, lambda one: _best_distance(shown, one)):
         names = ", ".join(one.gpu.label for one in group)
         if everywhere and distance == "PHB":
             text = f"no NIC in a switch with any GPU: {names} reach theirs through the CPU (PHB), as on flat PCI trees of VMs"
@@ -140,7 +137,8 @@ def _equal(shown: View, node: str) -> Iterator[Finding]:
     source = shown.topology.source
 
     def odd(items: Sequence[Any], value: Callable[[Any], Any], what: str, cause: Optional[str]) -> Iterator[Finding]:
-        for unusual, usual, names in _odd_ones(items, value):
+        for unusual, usual, group in odd_ones(items, value):
+            names = ", ".join(str(one.gpu.label if isinstance(one, GpuView) else one.label) for one in group)
             yield warn(
                 f"{names}: {what} {unusual}, the others {usual}",
                 node,
@@ -163,118 +161,6 @@ def _equal(shown: View, node: str) -> Iterator[Finding]:
             source=source,
             cause="hca-mismatch-between-nodes",
         )
-
-
-def _odd_ones(items: Sequence[Any], value: Callable[[Any], Any]) -> Iterator[Tuple[Any, Any, str]]:
-    """(value, the usual value, names) for those apart from a clear majority."""
-    counted = Counter(value(item) for item in items)
-    if len(counted) < 2:
-        return
-    (usual, times), (_, next_times) = counted.most_common(2)
-    if times == next_times:
-        return
-    for unusual, group in _groups([item for item in items if value(item) != usual], value):
-        yield unusual, usual, ", ".join(_label(item) for item in group)
-
-
-def _label(item: Any) -> str:
-    if isinstance(item, Pci):
-        return _name(item)
-    return str(item.gpu.label if isinstance(item, GpuView) else item.label)
-
-
-def _groups(items: Iterable[Any], key: Callable[[Any], Any]) -> Iterable[Tuple[Any, List[Any]]]:
-    groups: Dict[Any, List[Any]] = {}
-    for item in items:
-        groups.setdefault(key(item), []).append(item)
-    return groups.items()
-
-
-def _links(shown: View, node: str) -> Iterator[Finding]:
-    """PCIe links too narrow for the port, narrower than those of their kind, or trained below what both ends can."""
-    functions = [pci for _, pci in shown.topology.functions()]
-    for kind in ("gpu", "nic"):
-        cards = [pci for pci in functions if pci.kind == kind and pci.width]
-        for unusual, usual, group in _odd_links(cards):
-            names = ", ".join(_name(pci) for pci in group)
-            yield warn(
-                f"{names}: PCIe x{unusual}, the others x{usual}",
-                node,
-                observed=unusual,
-                expected=usual,
-                source=shown.topology.source,
-                cause="pcie-degraded",
-                remedy=_RESEAT,
-            )
-    cards = [pci for pci in functions if pci.kind == "gpu" and pci.gts]
-    for slow, usual, names in _odd_ones(cards, lambda pci: GENERATIONS.get(pci.gts, 0)):
-        if slow < usual:
-            yield warn(
-                f"{names}: PCIe Gen{slow} in the dump, the others Gen{usual}; power saving if it was idle, else a fault",
-                node,
-                observed=slow,
-                expected=usual,
-                source=shown.topology.source,
-                cause="pcie-degraded",
-                remedy="look at it under load: nvidia-smi -q -d PCIE",
-            )
-    for pci in functions:
-        yield from _too_narrow(pci, node, shown.topology.source)
-        yield from _trained_low(pci, node)
-
-
-_RESEAT = "check slot, riser and bifurcation; reseat the card; `lspci -vv` shows LnkCap and LnkSta"
-
-
-def _odd_links(cards: List[Pci]) -> Iterator[Tuple[int, int, List[Pci]]]:
-    counted = Counter(pci.width for pci in cards)
-    if len(counted) > 1:
-        usual, times = counted.most_common(1)[0]
-        narrow = [pci for pci in cards if (pci.width or 0) < (usual or 0)]
-        if times > len(cards) / 2:
-            for width, group in _groups(narrow, lambda pci: pci.width):
-                yield width, usual or 0, group
-
-
-def _too_narrow(pci: Pci, node: str, origin: str) -> Iterator[Finding]:
-    """The sum of a card's ports against its link. Only NICs: a GPU's figure may be that of its power saving."""
-    need = sum(max(net.speed_mbits_s, 0) for net in pci.nets) / 1000.0
-    gts = pci.current_gts or pci.gts
-    width = pci.current_width or pci.width
-    if not need or not gts or not width:
-        return
-    have = gts * width
-    if have * _USABLE < need * 0.9:
-        yield warn(
-            f"{_name(pci)}: {need:g} Gb/s of ports on {link_name(gts, width)}, which carries {have * _USABLE:.0f} Gb/s at best",
-            node,
-            observed=link_name(gts, width),
-            source=origin,
-            cause="pcie-degraded",
-            remedy=_RESEAT,
-        )
-
-
-def _trained_low(pci: Pci, node: str) -> Iterator[Finding]:
-    if pci.kind != "nic" or pci.current_width is None or not pci.width:
-        return
-    slow = pci.current_gts is not None and pci.gts is not None and pci.current_gts < pci.gts and pci.gts in GENERATIONS
-    if pci.current_width < pci.width or slow:
-        could, is_now = link_name(pci.gts, pci.width), link_name(pci.current_gts, pci.current_width)
-        yield warn(
-            f"{_name(pci)}: trained at {is_now}, device and slot can do {could}",
-            node,
-            observed=is_now,
-            expected=could,
-            source=f"/sys/bus/pci/devices/{pci.busid}",
-            cause="pcie-degraded",
-            remedy=_RESEAT,
-        )
-
-
-def _name(pci: Pci) -> str:
-    inner = [gpu.label for gpu in pci.gpus] or [net.label for net in pci.nets]
-    return "/".join(inner) or pci.busid
 
 
 def compare_topologies(views: Sequence[Tuple[str, View]]) -> Iterator[Finding]:

@@ -1,11 +1,14 @@
-"""Findings for nodes that differ from the others in one thing. Pure; travels to nodes."""
+"""Nodes and devices that differ from the others in one thing. Pure; travels to nodes."""
 
 from __future__ import annotations
 
-from typing import Any, Callable, Iterator, Mapping
+from collections import Counter
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Sequence, Tuple, TypeVar
 
 from ncdiag.model import Finding
 from ncdiag.parity import split
+
+Thing = TypeVar("Thing")
 
 
 def uneven(
@@ -30,3 +33,22 @@ def uneven(
                 cause=cause,
                 remedy=remedy,
             )
+
+
+def odd_ones(items: Sequence[Thing], value: Callable[[Thing], Any]) -> Iterator[Tuple[Any, Any, List[Thing]]]:
+    """(value, the most frequent value, those that have it) for devices apart from the most frequent one; none at a draw."""
+    counted = Counter(value(item) for item in items)
+    if len(counted) < 2:
+        return
+    (usual, times), (_, next_times) = counted.most_common(2)
+    if times > next_times:
+        for unusual, group in grouped([item for item in items if value(item) != usual], value):
+            yield unusual, usual, group
+
+
+def grouped(items: Iterable[Thing], key: Callable[[Thing], Any]) -> Iterable[Tuple[Any, List[Thing]]]:
+    """By key, in the order of the first of each."""
+    groups: Dict[Any, List[Thing]] = {}
+    for item in items:
+        groups.setdefault(key(item), []).append(item)
+    return groups.items()

@@ -5,16 +5,13 @@ from typing import Any
 import pytest
 
 from ncdiag.model import NodeFacts, Plan, Snapshot
-from ncdiag.nccl import xid
 from ncdiag.probes import gpu_health
 from tests.probes.machines import Machine, eight_rails, graver, judged, statuses
 from tests.probes.smi import addresses, with_gpus
 
-QUIET = "[    0.000000] Linux version 6.8.0\n"
 
-
-def machine(name: str = "node1", log: str = QUIET, **changes: Any) -> Machine:
-    return with_gpus(eight_rails(name), addresses(), **changes).command("dmesg", log)
+def machine(name: str = "node1", **changes: Any) -> Machine:
+    return with_gpus(eight_rails(name), addresses(), **changes)
 
 
 def test_healthy() -> None:
@@ -62,38 +59,10 @@ def test_no_gpu_is_no_fault() -> None:
 
 
 def test_fewer_than_on_the_bus_and_than_planned() -> None:
-    node = with_gpus(eight_rails(), addresses(7)).command("dmesg", QUIET)
+    node = with_gpus(eight_rails(), addresses(7))
     assert "1 of 8 GPUs of the PCI bus" in graver(judged("gpu-health", node))[0].summary
-    found = graver(
-        judged("gpu-health", with_gpus(eight_rails(), addresses(7)).command("dmesg", QUIET), plan=Plan(gpus_per_node=8))
-    )
+    found = graver(judged("gpu-health", with_gpus(eight_rails(), addresses(7)), plan=Plan(gpus_per_node=8)))
     assert any(finding.cause == "visible-devices-conflict" for finding in found)
-
-
-@pytest.mark.parametrize(
-    ("line", "status", "cause"),
-    [
-        (
-            "NVRM: Xid (PCI:0000:13:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.",
-            "warn",
-            "gpu-hardware-fault",
-        ),
-        ("NVRM: Xid (PCI:0000:13:00): 63, Row Remapper: New row marked", "warn", "gpu-ecc-row-remap"),
-        ("NVRM: Xid (PCI:0000:13:00): 31, pid=1, name=python, Ch 8", "skip", None),
-        ("nvidia-nvswitch0: SXid (PCI:0000:c1:00.0): 12028, Non-fatal, Link 32", "warn", "nvswitch-error"),
-    ],
-)
-def test_kernel_log(line: str, status: str, cause: str | None) -> None:
-    findings = judged("gpu-health", machine(log=f"{QUIET}[  9.1] {line}\n" * 2))
-    found = next(finding for finding in findings if finding.source == "dmesg")
-    assert (found.status.value, found.cause) == (status, cause) and "2 times" in found.summary
-
-
-def test_unreadable_log_is_unknown() -> None:
-    node = with_gpus(eight_rails(), addresses()).command(
-        "dmesg", "dmesg: read kernel buffer failed: Operation not permitted", 1
-    )
-    assert statuses(judged("gpu-health", node)) == ["ok", "unknown"]
 
 
 def test_nodes_that_differ() -> None:
@@ -106,9 +75,3 @@ def test_torch_newer_than_the_driver() -> None:
     for torch, count in (("2.9.0+cu130", 1), ("2.7.0+cu128", 0), ("2.7.0", 0)):
         snapshot = Snapshot({"a": NodeFacts("a", {**facts, "engine-versions": {"packages": {"torch": torch}}})})
         assert len(list(gpu_health._driver(snapshot, "a", facts["gpus"]))) == count
-
-
-def test_xid_lines() -> None:
-    event = xid.parse("[1] NVRM: Xid (PCI:0000:07:00): 48, pid=99, DBE")
-    assert event is not None and (event.code, event.address, event.kind) == (48, "0000:07:00", "hardware")
-    assert xid.parse("NVRM: loading NVIDIA UNIX") is None

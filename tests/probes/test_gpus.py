@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 
 from ncdiag.host import Host
-from ncdiag.probes.gpus import collect, normal_address
+from ncdiag.nccl.smi import normal_address
+from ncdiag.probes.gpus import collect
 from tests.probes.machines import Machine, eight_rails
 from tests.probes.smi import addresses, with_gpus
 
