@@ -54,7 +54,7 @@ node_options = _stack(
             default="local",
             show_default=True,
             metavar="WHERE",
-            help="Which nodes: local, ssh:NODESET, ssh:@HOSTFILE, file:SNAPSHOT or file:TREE.",
+            help="Which nodes: local, ssh:NODESET, ssh:@HOSTFILE, ray, ray:ADDRESS, file:SNAPSHOT or file:TREE.",
         ),
         click.option("--ssh-user", metavar="USER", help="Log in as this user; default: as OpenSSH's configuration says."),
         click.option(

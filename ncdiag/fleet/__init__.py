@@ -18,8 +18,14 @@ def open_fleet(spec: str, *, ssh_user: str | None = None, ssh_config: str | None
         from ncdiag.fleet.ssh import SshFleet
 
         return SshFleet(rest, user=ssh_user, config=ssh_config)
+    if kind == "ray":
+        from ncdiag.fleet.ray import RayFleet
+
+        return RayFleet(rest)
     if kind == "file" and rest:
         from ncdiag.fleet.file import FileFleet
 
         return FileFleet([path for path in rest.split(",") if path])
-    raise FleetError(f"--nodes {spec}: not a fleet; use local, ssh:NODESET, ssh:@HOSTFILE or file:SNAPSHOT")
+    raise FleetError(
+        f"--nodes {spec}: not a fleet; use local, ssh:NODESET, ssh:@HOSTFILE, ray, ray:ADDRESS or file:SNAPSHOT"
+    )

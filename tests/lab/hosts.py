@@ -114,9 +114,14 @@ class Lab:
             for number, name in enumerate(names, 1):
                 self.hosts[name] = self._host(name, number)
             table = "127.0.0.1 localhost\n" + "".join(f"{host.address} {host.name}\n" for host in self.hosts.values())
+            (self.folder / "nsswitch").write_text(
+                "passwd: files\ngroup: files\nhosts: files\n"
+            )  # no name server can be reached from here
             for host in self.hosts.values():
                 (self.folder / f"{host.name}.hosts").write_text(table)
-                host.mount(f"mount --bind {self.folder}/{host.name}.hosts /etc/hosts")
+                host.mount(
+                    f"mount --bind {self.folder}/{host.name}.hosts /etc/hosts; mount --bind {self.folder}/nsswitch /etc/nsswitch.conf"
+                )
         except BaseException:
             self.close()
             raise
