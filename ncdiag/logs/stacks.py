@@ -22,6 +22,7 @@ WAITS = re.compile(
     r"^(?:\w+\.)*(?:broadcast\w*|all_reduce\w*|allreduce\w*|all_gather\w*|reduce_scatter\w*|barrier|monitored_barrier|recv|send|batch_isend_irecv|all_to_all\w*|gather\w*|scatter\w*"
     r"|reduce|synchronize|_new_process_group_helper|new_group|_create_c10d_store|ncclCommInitRank|init_process_group|wait_until_ready|dequeue|acquire_read|_store_based_barrier|recv_object_list)$")
 _DISTRIBUTED = re.compile(r"torch/distributed/|pynccl|shm_broadcast|parallel_state|mpu/|torch/cuda/|communication|p2p\.py|megatron/core|rendezvous|device_communicators")
+_LOADS = re.compile(r"safetensors_weights_iterator|load_weights|weight_utils|download_weights|get_lock|_load_state_dict|load_model\b")
 _IDLE = re.compile(r"worker_busy_loop|run_busy_loop|_process_input_queue|run_forever|run_until_complete|uvloop|process_output_sockets|process_input_sockets|monitor_|_bootstrap_inner|wait_for_engine_startup|wait_for_ready|main_loop")
 LIMIT = 20_000  # stacks kept
 
@@ -96,6 +97,11 @@ class Stacks:
         if waiting and outside and len(outside) <= len(waiting):
             first = outside[0]
             frame = first.frames[0]
+            if any(_LOADS.search(frame.name + " " + frame.file) for frame in first.frames[:8]):
+                evidence = [Evidence(stack.line.source, _short(stack), stack.line.number) for stack in [first, waiting[0]]]
+                yield Signal("storage-slow", Says.HINT, f"{first.thread} still loads weights ({frame.name}) while the others wait: slow or stuck, its bytes read tell", evidence, {"pid": first.pid}, order=first.line.order)
+                yield Signal("slow-load-peer-timeout", Says.HINT, f"{first.thread} still loads weights while the others wait for it", evidence, {"pid": first.pid}, order=first.line.order + 0.5)
+                return
             names = ", ".join(stack.thread for stack in outside[:4])
             evidence = [Evidence(stack.line.source, _short(stack), stack.line.number) for stack in [*outside[:3], *waiting[:3]]]
             node = {"node": first.heading} if re.match(r"(?i)node\b|host\b", first.heading) else {}

@@ -21,10 +21,11 @@ LINES_LIMIT = 400  # of one traceback
 class Exceptions:
     """The last line of each traceback."""
 
-    triggers = ("Traceback (most recent call last)",)
+    triggers = ("Traceback (most recent call last)", "Error: ", "Exception: ")
 
     def __init__(self) -> None:
         self._found: list[tuple[Line, str, str, str]] = []
+        self._bare: list[tuple[Line, str, str, str]] = []
         self._left = 0
         self._file = ""
         self.known: set[tuple[str, int]] = set()
@@ -35,6 +36,11 @@ class Exceptions:
         if self.triggers[0] in text:
             self._left, self._file = LINES_LIMIT, ""
             return True
+        if self._left <= 0 and not self._file:
+            match = _LAST.search(text.rstrip())
+            if match and len(self._bare) < 50:
+                self._bare.append((line, match["type"].rsplit(".", 1)[-1], (match["text"] or "").strip(), ""))
+            return False
         self._left -= 1
         frame = _FRAME.search(text)
         if frame:
@@ -44,19 +50,25 @@ class Exceptions:
             if match:
                 if len(self._found) < 100:
                     self._found.append((line, match["type"].rsplit(".", 1)[-1], (match["text"] or "").strip(), self._file))
+                self._left, self._file = 0, ""
                 return False
         return self._left > 0
 
     def end(self, source: str) -> None:
-        self._left = 0
+        self._left, self._file = 0, ""
 
     def own(self) -> list[tuple[Line, str, str, str]]:
         """Exceptions that neither follow from another process's nor are known to a rule: line, type, text, file."""
-        return [found for found in self._found if not _CASCADE.search(found[1] + ": " + found[2]) and (found[0].source, found[0].number) not in self.known]
+        return self._unknown(self._found)
+
+    def _unknown(self, found_lines: list[tuple[Line, str, str, str]]) -> list[tuple[Line, str, str, str]]:
+        return [found for found in found_lines if not _CASCADE.search(found[1] + ": " + found[2]) and (found[0].source, found[0].number) not in self.known]
 
     def signals(self) -> Iterator[Signal]:
         own = self.own()
         if not own:
+            for line, kind, text, _ in self._unknown(self._bare)[:1]:
+                yield Signal("engine-exception", Says.HINT, f"an exception without its traceback: {kind}: {text[:160]}", [line.evidence()], speaker(line.text), order=line.order)
             return
         line, kind, text, file = min(own, key=lambda found: found[0].order)
         summary = f"the first exception is {kind}" + (f": {text[:160]}" if text else "")

@@ -51,6 +51,8 @@ WORKED = ("node:__internal_head__", "initialized with NCCL version", "elapsed ti
 """What is printed only after the ranks or nodes had done something together. Sources: Ray's cluster_resources() and `ray start`, DeepEP, Megatron, vLLM and SGLang benchmarks, vLLM's sanity test."""
 ENDED = ("shutdown triggered", "trigger received signal=", "SIGTERM received at time", "Shutting down", "Gracefully stopping", "Received exit signal SIGTERM")
 """What a server says when it is told to end."""
+NO_BLOCK = "No available shared memory broadcast block found"
+STARVED = 3  # such lines, one a minute, after which nothing else happened
 LOADING = ("Load weight begin", "Detected fp8 checkpoint", "Init torch distributed", "Attempting to load")
 CHECKPOINT = re.compile(r"Checkpoint size: (?P<size>[\d.]+) GiB")
 _FITS = {
@@ -82,7 +84,7 @@ class _Source:
 class Starts:
     """One engine start per source."""
 
-    triggers = tuple(dict.fromkeys([literal for literal, _ in MARKERS] + ["200 OK", '1.1" 200', "generation throughput", "gen throughput", "Successful requests", *WORKED, *ENDED, *LOADING, "Checkpoint size: "]))
+    triggers = tuple(dict.fromkeys([literal for literal, _ in MARKERS] + ["200 OK", '1.1" 200', "generation throughput", "gen throughput", "Successful requests", *WORKED, *ENDED, *LOADING, NO_BLOCK, "Checkpoint size: "]))
 
     def __init__(self) -> None:
         self.sources: dict[str, _Source] = {}
@@ -92,6 +94,7 @@ class Starts:
         self.worked: Line | None = None
         self.ended: dict[str, float] = {}
         """Source -> order of the line with which a server that had come up began to end."""
+        self._starved: list[Line] = []
         self._loaded: dict[int, Line] = {}
         self._seen: dict[int, Line] = {}
         self._checkpoints: dict[str, Line] = {}
@@ -99,6 +102,10 @@ class Starts:
     def take(self, line: Line) -> bool:
         source = self.sources.setdefault(line.source, _Source())
         source.first = source.first or line
+        if NO_BLOCK in line.text:
+            self._starved.append(line)
+            return False
+        self._starved.clear()
         for literal, name in MARKERS:
             if literal in line.text:
                 index = ORDER.index(name)
@@ -139,6 +146,9 @@ class Starts:
         if len(self._checkpoints) > 1 and len({line.source for line in self._checkpoints.values()}) > 1:
             yield Signal("model-path-missing", Says.STRONG, "the nodes load different models: checkpoint sizes " + " and ".join(sorted(self._checkpoints)) + " GiB", [line.evidence() for line in self._checkpoints.values()],
                          order=min(line.order for line in self._checkpoints.values()), remedy="put the same files at the same path on all nodes")
+        if len(self._starved) >= STARVED:
+            yield Signal("", Says.SYMPTOM, f"the engine's message queue has not moved for {len(self._starved)} min and nothing follows", [line.evidence() for line in self._starved[:2]], order=self._starved[0].order,
+                         candidates=("rank-stuck-outside-collective", "collective-desync", "slow-not-hung"))
         late = sorted(set(self._seen) - set(self._loaded))
         if self._loaded and late and self.ready is None:
             some = [self._seen[late[0]], next(iter(self._loaded.values()))]

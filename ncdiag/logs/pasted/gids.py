@@ -39,6 +39,9 @@ class Gids:
         self._device = ""
         self._complete = False
         self._sources: set[str] = set()
+        self._table = 0
+        self._tables: dict[str, dict[int, set[int]]] = {}
+        """Device -> table (one a node) -> indexes of routable GIDs."""
 
     def take(self, line: Line) -> bool:
         wanted = _INDEX.search(line.text)
@@ -52,6 +55,8 @@ class Gids:
             self._add(Gid(self._device or "?", int(entry["index"]), entry["gid"], entry["version"], line))
         elif heading:
             self._device = heading["device"]
+        if "INDEX" in line.text and "GID" in line.text:
+            self._table += 1
         self._complete = self._complete or "n_gids_found" in line.text
         return "INDEX" in line.text or bool(row or entry or heading) or line.text.startswith("---")
 
@@ -59,6 +64,8 @@ class Gids:
         if len(self.found) < 20_000:
             self.found.append(gid)
             self._sources.add(gid.line.source)
+            if gid.routable:
+                self._tables.setdefault(gid.device, {}).setdefault(self._table, set()).add(gid.index)
 
     def end(self, source: str) -> None:
         self._device = ""
@@ -74,6 +81,11 @@ class Gids:
             says = Says.STRONG if len(without) < len(devices) or self.wanted else Says.HINT
             yield Signal("roce-gid-wrong", says, f"{', '.join(without[:6])} has no routable RoCE v2 GID (link-local or v1 only)", [gid.line.evidence() for gid in gids[:4]], {"device": without[0]}, order=gids[0].line.order,
                          remedy="give its interface an IPv4 address, or leave the device out with NCCL_IB_HCA; unset NCCL_IB_GID_INDEX")
+        for name, tables in self._tables.items():
+            if len(tables) > 1 and not set.intersection(*tables.values()):
+                lines = [gid.line.evidence() for gid in devices[name] if gid.routable][:6]
+                yield Signal("roce-gid-wrong", Says.STRONG, f"the routable RoCE v2 GID of {name} is at different indexes on the nodes: " + " and ".join(str(min(found)) for found in tables.values()), lines, {"device": name}, order=devices[name][0].line.order,
+                             remedy="do not set one NCCL_IB_GID_INDEX for all (unset it with NCCL 2.21 and later), or set it per node in /etc/nccl.conf")
         with_one = {name: indexes for name, indexes in good.items() if indexes}
         common = set.intersection(*(set(indexes) for indexes in with_one.values())) if with_one else set()
         if len(with_one) > 1 and not common:
