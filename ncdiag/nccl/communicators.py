@@ -10,6 +10,8 @@ from . import transports
 from .log_facts import STAGES, Communicator, Link, NetDevice, Process, Rank
 from .log_state import ProcessState, Profile, RankState, line
 
+Spread = Dict[str, Dict[str, str]]  # name -> value -> folded ranks
+Alike = Tuple[Tuple[Profile, Tuple[int, ...]], ...]
 ORDER = {stage: number for number, stage in enumerate(STAGES)}
 _AFTER = {
     state.MET: "peers",
@@ -89,8 +91,9 @@ def group(processes: List[ProcessState]) -> List[Communicator]:
             parent = _parent(rank)
             if parent is not None and found[index].parent is None:
                 found[index].parent = home.get(id(parent))
+    memory: Dict[Alike, Spread] = {}
     for communicator, ranks in zip(found, states):
-        _fill(communicator, [ranks[number] for number in sorted(ranks)])
+        _fill(communicator, [ranks[number] for number in sorted(ranks)], memory)
     return found
 
 
@@ -118,7 +121,7 @@ def _place(rank: RankState, candidates: List[int], states: List[Dict[int, RankSt
     return (here or free or [None])[0]  # type: ignore[list-item]
 
 
-def _fill(communicator: Communicator, ranks: List[RankState]) -> None:
+def _fill(communicator: Communicator, ranks: List[RankState], memory: Dict[Alike, Spread]) -> None:
     communicator.ranks = [rank.facts for rank in ranks]
     seen = {rank.facts.rank for rank in ranks}
     communicator.missing = [] if communicator.nranks > 1 << 20 else [number for number in range(communicator.nranks) if number not in seen]
@@ -127,7 +130,7 @@ def _fill(communicator: Communicator, ranks: List[RankState]) -> None:
     orders = [rank.rings for rank in ranks if rank.rings]
     communicator.rings = transports.rings(orders[0], communicator.nranks) if orders else []
     _count_transports(communicator)
-    communicator.spread = spread(ranks)
+    communicator.spread = spread(ranks, memory)
 
 
 def _folded(pairs: List[Tuple[str, int]]) -> Dict[str, str]:
@@ -147,17 +150,23 @@ def _count_transports(communicator: Communicator) -> None:
                 communicator.between_nodes[name] = communicator.between_nodes.get(name, 0) + 1
 
 
-def spread(ranks: List[RankState]) -> Dict[str, Dict[str, str]]:
-    """What the ranks said about themselves, value -> folded ranks, the most common value first. Settings stand under their own name."""
+def spread(ranks: List[RankState], memory: Dict[Alike, Spread]) -> Spread:
+    """What the ranks said about themselves, value -> folded ranks, the most common value first. Settings stand under their own name.
+
+    `memory`: of the same profiles on the same ranks the result is known, as for the many equal groups of a big job.
+    """
     alike: Dict[Profile, List[int]] = {}
     for rank in ranks:
         alike.setdefault(rank.process.profile, []).append(rank.facts.rank)
         alike.setdefault(_rank_profile(rank.facts), []).append(rank.facts.rank)
-    values: Dict[str, List[Tuple[str, int]]] = {}
-    for profile, numbers in alike.items():
-        for name, value in profile:
-            values.setdefault(name, []).extend((value, number) for number in numbers)
-    return {name: _folded(values[name]) for name in sorted(values, key=lambda name: (name.startswith("NCCL_"), name))}
+    key = tuple((profile, tuple(numbers)) for profile, numbers in alike.items())
+    if key not in memory:
+        values: Dict[str, List[Tuple[str, int]]] = {}
+        for profile, numbers in alike.items():
+            for name, value in profile:
+                values.setdefault(name, []).extend((value, number) for number in numbers)
+        memory[key] = {name: _folded(values[name]) for name in sorted(values, key=lambda name: (name.startswith("NCCL_"), name))}
+    return {name: dict(found) for name, found in memory[key].items()}
 
 
 def process_profile(process: Process) -> Profile:

@@ -32,7 +32,7 @@ from .log_state import LINKS_LIMIT, ProcessState, Thread, line
 from .transports import At
 
 EVENTS_LIMIT = 20_000
-CACHE_LIMIT = 8192  # messages and prefixes remembered
+CACHE_LIMIT = 16384  # messages and prefixes remembered
 THREADS_LIMIT = 50_000
 PROCESSES_LIMIT = 65_536
 RECORDS_LIMIT = 64  # of one line
@@ -67,7 +67,7 @@ class NcclLog:
         self._sources: Dict[str, Source] = {}
         self._source = Source("")
         self._heads: Dict[bytes, Thread] = {}  # what stands before NCCL INFO, as it is; of the current source
-        self._tails: Dict[bytes, Thread] = {}  # its last two words
+        self._tails: Dict[Tuple[bytes, bytes], Thread] = {}  # its last two words
         self._threads: Dict[Tuple[object, ...], Thread] = {}
         self._processes: Dict[Tuple[object, ...], ProcessState] = {}
         self._hosts: Dict[int, Set[bytes]] = {}  # by pid
@@ -129,7 +129,7 @@ class NcclLog:
 
     def _read(self, lines: List[bytes], number: int) -> None:
         """The hot loop, about half a microsecond a line: channel lines of the same speaker in a row, other channel lines, other INFO lines."""
-        heads, actions, source = self._heads, self._actions, self._source.name
+        heads, actions, noise, source = self._heads, self._actions, messages.NOISE, self._source.name
         run, cut, links, speaks, last = b"\n", 0, _NO_LINKS, None, b""  # the speaker of the last channel line, as prefix and as thread
         number -= 1
         for text in lines:
@@ -144,18 +144,20 @@ class NcclLog:
             if speaks is not None:
                 speaks.last, speaks.number = last[:KEPT], number - 1
                 speaks, run = None, b"\n"
-            parts = text.split(_CHANNEL, 1)
-            if len(parts) == 2:
-                speaks = self._channel(parts[0], parts[1], (source, number, text))
-                if speaks is not None:
-                    run, cut, links, last = parts[0] + _CHANNEL, len(parts[0]) + 20, speaks.links, text
-                continue
             parts = text.split(_INFO, 1)
             if len(parts) == 2:
-                thread, action = heads.get(parts[0]), actions.get(parts[1])
+                head, message = parts
+                begins = message[:5]
+                if begins == b"Chann" and message[5:8] == b"el ":
+                    speaks = self._channel(head, message[8:], (source, number, text))
+                    if speaks is not None:
+                        run, cut, links, last = head + _CHANNEL, len(head) + 20, speaks.links, text
+                    continue
+                if begins in noise:
+                    continue
+                thread, action = heads.get(head), actions.get(message)
                 if thread is None or action is None:
-                    if parts[1][:5] not in messages.NOISE:
-                        self._info(parts[0], parts[1], (source, number, text))
+                    self._info(head, message, (source, number, text))
                     continue
                 thread.lines += 1
                 thread.last, thread.number = text[:KEPT], number
@@ -181,14 +183,14 @@ class NcclLog:
             rest = self._unrepeated(rest)
         seen = thread.process.seen_links.get(rest) or (transports.read(rest, at) if len(rest) <= 512 else None)
         if seen:
-            self._link(thread, rest, seen)
+            self._link(thread, rest, seen, at)
         elif tail[:2].isdigit() and transports.is_ring(rest[:LINE_LIMIT]):
             rank = thread.current()
             if rank is not None and len(rank.rings) < 256:
                 rank.rings[int(tail[:2])] = rest[:LINE_LIMIT]
         return thread
 
-    def _link(self, thread: Thread, rest: bytes, seen: transports.Seen) -> None:
+    def _link(self, thread: Thread, rest: bytes, seen: transports.Seen, at: At) -> None:
         process, rank = thread.process, thread.rank
         stranger = rank is not None and rank.facts.rank != seen.owner
         links = process.strangers if stranger else thread.links
@@ -201,7 +203,7 @@ class NcclLog:
             return
         rank = rank or process.guess(thread.dev)
         if rank is not None:
-            rank.mark(state.CONNECTING, seen.at)
+            rank.mark(state.CONNECTING, at)
 
     def _info(self, head: bytes, message: bytes, at: At) -> None:
         if (b"NCCL " in message or b"NCCL " in head) and len(_RECORD.findall(at[2])) > 1:
@@ -279,18 +281,24 @@ class NcclLog:
         return match.start() + len(host) - max(fits) if fits else match.start()
 
     def _thread(self, head: bytes, at: At) -> Thread:
-        """Who speaks. Equal prefixes are read once; where a time stamp makes them all differ, their last two words are."""
+        """Who speaks. Equal prefixes are read once."""
         thread = self._heads.get(head)
         if thread is None:
-            key = b" ".join(head[-300:].split()[-2:])
-            thread = self._tails.get(key) if key else None
-            if thread is None:
-                thread = self._speaker_thread(speaker(head), at)
-                if len(self._tails) < CACHE_LIMIT and thread.process.facts.pid is not None:
-                    self._tails[key] = thread
-            if len(self._heads) < 4 * CACHE_LIMIT:
-                self._heads[head] = thread
+            thread = self._by_words(head, at)
         thread.source, thread.number, thread.last = at
+        return thread
+
+    def _by_words(self, head: bytes, at: At) -> Thread:
+        """Where a time stamp makes all prefixes differ, their last two words are known."""
+        words = head.rsplit(None, 2)
+        key = (words[-2], words[-1]) if len(words) > 1 else (b"", head)
+        thread = self._tails.get(key)
+        if thread is None:
+            thread = self._speaker_thread(speaker(head), at)
+            if len(self._tails) < CACHE_LIMIT and thread.process.facts.pid is not None:
+                self._tails[key] = thread
+        if len(self._heads) < CACHE_LIMIT:
+            self._heads[head] = thread
         return thread
 
     def _speaker_thread(self, who: Speaker, at: At) -> Thread:

@@ -330,24 +330,24 @@ NOISE = frozenset((b"Ring ", b"Tree ", b"CPU/0", b"CPU/1", b"GPU/0", b"GPU/1", b
 
 def interpret(message: bytes) -> Optional[Action]:
     """The action for a message; None when the table of errors is to be asked."""
+    if b"omm 0x" in message[:160]:
+        return _read_comm(message)
     for reader in _READERS.get(message[:4], ()):
         action = reader(message)
         if action:
             return action
-    if b"omm 0x" in message:
-        return _read_comm(message)
     return _read_counts(message) if b" coll channels, " in message else None
 
 
 def _read_comm(message: bytes) -> Optional[Action]:
     if message.endswith(b"- Init COMPLETE"):
         return _complete, (message,)
+    match = _NODES.match(message) if b" nNodes " in message else None
+    if match:
+        return _nodes, (_text(match[1]), tuple(int(x) for x in match.groups()[1:6]), match[7] == b"1" if match[7] else None)
     match = _COMM.match(message)
     if match:
         return _comm, (_said(match),)
-    match = _NODES.match(message)
-    if match:
-        return _nodes, (_text(match[1]), tuple(int(x) for x in match.groups()[1:6]), match[7] == b"1" if match[7] else None)
     match = _OP.match(message)
     if match:
         return _operation, (_text(match[1]), int(match[2], 16), _text(match[3]))
