@@ -142,6 +142,9 @@ def _folded(pairs: List[Tuple[str, int]]) -> Dict[str, str]:
 
 def _count_transports(communicator: Communicator) -> None:
     node = {rank.rank: rank.node for rank in communicator.ranks}
+    nvls = sum(rank.nvls_used for rank in communicator.ranks)
+    if nvls:
+        communicator.transports["NVLS"] = nvls
     for rank in communicator.ranks:
         for link in rank.links:
             name = transports.name(link)

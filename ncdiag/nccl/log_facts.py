@@ -92,6 +92,8 @@ class Process:
     bootstrap_address: Optional[str] = None
     network: Optional[str] = None  # "IB", "Socket", "Libfabric" …
     net_devices: List[NetDevice] = field(default_factory=list)
+    virtual_devices: List[str] = field(default_factory=list)  # merged NICs, "8:mlx5_0+mlx5_1"; channel lines count these (2.24 and later, subsystem NET)
+    ras_address: Optional[str] = None  # where its RAS service listens, "127.0.0.1:28028" (2.24 and later)
     oob_interface: Optional[str] = None
     oob_address: Optional[str] = None
     relaxed_ordering: Optional[bool] = None
@@ -144,6 +146,7 @@ class Rank:
     local_ranks: Optional[int] = None
     mnnvl: Optional[bool] = None
     nvls: Optional[bool] = None  # multicast available
+    nvls_used: bool = False  # its buffers are set up, or its tree is connected
     stage: str = "none"
     stage_at: Optional[Line] = None  # the line that proves it
     lazy_connect: bool = False  # channels were connected after Init COMPLETE
@@ -187,7 +190,7 @@ class Communicator:
     stages: Dict[str, str] = field(default_factory=dict)  # stage -> folded ranks
     culprits: List[int] = field(default_factory=list)  # the ranks that hold up the others
     reason: str = ""  # why these, or why nobody can be named
-    transports: Dict[str, int] = field(default_factory=dict)  # "NET/IB/GDRDMA" -> links
+    transports: Dict[str, int] = field(default_factory=dict)  # "NET/IB/GDRDMA" -> links; "NVLS" -> ranks that use it
     between_nodes: Dict[str, int] = field(default_factory=dict)  # the same for links whose ends are on different hosts
     rings: List[Ring] = field(default_factory=list)
     spread: Dict[str, Dict[str, str]] = field(default_factory=dict)  # version, interface, network, devices, settings: value -> ranks

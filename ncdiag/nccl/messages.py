@@ -37,6 +37,10 @@ _HCA_GDR = re.compile(rb"NET/(.{1,60}?) : GPU Direct RDMA (Enabled|Disabled) for
 _GPU_GDR = re.compile(rb"GPU Direct RDMA (Enabled|Disabled) for GPU.{0,200}?(?:HCA |NET/)(\S{1,30}).{0,200}?distance (\d{1,3}) [<>]=? (\d{1,3})")
 _CONNECTED = re.compile(rb"Connected all (?:rings(?:, use ring PXN (\d) GDR (\d))?|trees)|Connected NVLS tree|Connected binomial trees")
 _COUNTS = re.compile(rb"(\d{1,4}) coll channels, (?:\d{1,4} collnet channels, )?(?:(\d{1,4}) nvls channels, )?(\d{1,4}) p2p channels")
+_NVLS_USED = re.compile(rb"NVLS comm 0x[0-9a-f]+ headRank")
+_VIRTUAL = re.compile(rb"NET/IB : Made virtual device \[(\d{1,4})\] name=(\S{1,120})")
+_PLUGIN_NAME = re.compile(rb"NET/Plugin ?: Plugin name set by env to (\S{1,200})")
+_RAS = re.compile(rb"RAS client listening socket at (\S{1,80})<(\d{1,5})>")
 _NVLS = re.compile(rb"NVLS multicast support is (not )?available")
 _QP = re.compile(rb"NET/IB ?: .{0,200}?\bqp(?:n|_num) \d{1,10} mtu (\d)(?:.{0,200}? GID (-?\d{1,5}) \()?")
 _OP = re.compile(rb"(\w{1,40}): opCount ([0-9a-f]{1,16}) .{0,300}? comm (0x[0-9a-f]{1,16})")
@@ -260,6 +264,16 @@ def _nvls(thread: Thread, at: At, available: bool) -> None:
         rank.mark(state.TOPOLOGY, at)
 
 
+def _nvls_used(thread: Thread, at: At) -> None:
+    rank = thread.current()
+    if rank is not None:
+        rank.facts.nvls_used = True
+
+
+def _ras(thread: Thread, at: At, address: str) -> None:
+    thread.process.facts.ras_address = address
+
+
 def _tree(thread: Thread, at: At, text: bytes) -> None:
     rank = thread.current()
     if rank is not None:
@@ -267,12 +281,13 @@ def _tree(thread: Thread, at: At, text: bytes) -> None:
         rank.mark(state.CONNECTING, at)
 
 
-def _connected(thread: Thread, at: At, pxn: Optional[bool], gdr: Optional[bool]) -> None:
+def _connected(thread: Thread, at: At, pxn: Optional[bool], gdr: Optional[bool], nvls: bool) -> None:
     rank = thread.current()
     if rank is None:
         return
     rank.facts.connected = True
     rank.connected_late = rank.connected_late or rank.complete
+    rank.facts.nvls_used = rank.facts.nvls_used or nvls
     if gdr is not None:
         rank.facts.ring_pxn, rank.facts.ring_gdr = pxn, gdr
     rank.mark(state.CONNECTED, at)
@@ -330,7 +345,7 @@ NOISE = frozenset((b"Ring ", b"Tree ", b"CPU/0", b"CPU/1", b"GPU/0", b"GPU/1", b
 
 def interpret(message: bytes) -> Optional[Action]:
     """The action for a message; None when the table of errors is to be asked."""
-    if b"omm 0x" in message[:160]:
+    if b"omm 0x" in message[:160] and not message.startswith(b"NVLS"):
         return _read_comm(message)
     for reader in _READERS.get(message[:4], ()):
         action = reader(message)
@@ -395,6 +410,12 @@ def _read_net(message: bytes) -> Optional[Action]:
     match = _LOADED_PLUGIN.match(message)
     if match:
         return _net_step, ("net_plugins", _text(match[1]))
+    match = _VIRTUAL.match(message)
+    if match:
+        return _net_step, ("virtual_devices", f"{_text(match[1])}:{_text(match[2])}")
+    match = _PLUGIN_NAME.match(message)
+    if match:
+        return _setting, ("NCCL_NET_PLUGIN", _text(match[1]))
     match = _IB_SPEED.match(message)
     if match:
         return _speed, (int(match[1]), int(match[3]))
@@ -432,7 +453,8 @@ def _read_connected(message: bytes) -> Optional[Action]:
     match = _CONNECTED.match(message)
     if not match:
         return None
-    return _connected, (match[1] == b"1" if match[1] else None, match[2] == b"1" if match[2] else None)
+    pxn, gdr = (flag == b"1" if flag else None for flag in match.groups())
+    return _connected, (pxn, gdr, b"NVLS" in match[0])
 
 
 def _read_gpu_gdr(message: bytes) -> Optional[Action]:
@@ -465,7 +487,14 @@ def _read_counts(message: bytes) -> Optional[Action]:
     return _counts, (int(match[1]), int(match[2]) if match[2] else None, int(match[3]))
 
 
+def _read_ras(message: bytes) -> Optional[Action]:
+    match = _RAS.match(message)
+    return (_ras, (f"{_text(match[1])}:{_text(match[2])}",)) if match else None
+
+
 def _read_nvls(message: bytes) -> Optional[Action]:
+    if _NVLS_USED.match(message):
+        return _nvls_used, ()
     match = _NVLS.match(message)
     return (_nvls, (not match[1],)) if match else None
 
@@ -491,6 +520,7 @@ _READERS: Dict[bytes, List[_Reader]] = {
     b"DMA-": [_after(b"DMA-BUF is available on GPU device ", _dmabuf, int)],
     b"GPU ": [_read_gpu_gdr],
     b"Conn": [_read_connected],
+    b"RAS ": [_read_ras],
     b"Tree": [_after(b"Trees ", _tree, bytes)],
     b"P2P ": [_marks(b"P2P Chunksize", state.CONNECTING)],
     b"Sett": [_marks(b"Setting affinity", state.TOPOLOGY)],

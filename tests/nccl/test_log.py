@@ -264,6 +264,35 @@ def test_network_devices(message: str) -> None:
     assert process.oob_address == ("192.0.2.7" if "OOB" in message else None)
 
 
+def test_what_else_a_process_says() -> None:
+    lines = composed.job((2, 27, 3))
+    lines += [composed.prefix(0) + message for message in (
+        "NET/IB : Made virtual device [2] name=mlx5_0+mlx5_1 speed=800000 ndevs=2", "NET/Plugin: Plugin name set by env to libnccl-net-x.so",
+        "RAS client listening socket at 127.0.0.1<28028>", "NVLS comm 0x55d0c0ffee00 headRank 0 nHeads 2 buffSize 4194304", "cudaDriverVersion 12080",
+        "NET/IB : GPU Direct RDMA Disabled for HCA 1 'mlx5_1'", "GPU Direct RDMA Disabled for GPU 0 / HCA 1 (distance 8 > 5)",
+        "NET/IB: NCCL Dev 0 IbDev 0 Port 1 qpn 4011 mtu 5 GID 3 (0/7B02A8C0FFFF0000) fifoRkey=0x1 fifoLkey=0x1", "NET/IB: [1] mlx5_1:uverbs1:1/RoCE provider=Mlx5 speed=100000 context=0x1 pciPath=/x ar=0",
+    )]  # fmt: skip
+    facts = read(lines)
+    process = facts.processes[0]
+    assert (process.virtual_devices, process.ras_address, process.cuda_driver) == (["2:mlx5_0+mlx5_1"], "127.0.0.1:28028", 12080)
+    assert process.settings == {"NCCL_NET_PLUGIN": "libnccl-net-x.so"}
+    assert (process.gid_indexes, process.qp_mtus) == ([3], [4096])
+    assert (process.net_devices[1].gdr, process.net_devices[1].speed_mbits_s) == (False, 100000)
+    assert process.gdr_distances == [{"hca": "1", "distance": 8, "limit": 5}]
+    assert facts.communicators[0].transports["NVLS"] == 1
+    assert {"bootstrap", "network", "net_devices", "gdr_disabled", "gpu_gdr_disabled", "gid_index"} <= set(process.evidence)
+
+
+def test_collective_counts_tell_who_did_not_launch() -> None:
+    lines = composed.job((2, 24, 3))
+    for rank in range(4):
+        for count in range(10, 12 if rank == 2 else 13):
+            lines.append(composed.prefix(rank) + f"AllReduce: opCount {count:x} sendbuff 0x7 recvbuff 0x7 count 64 datatype 7 op 0 root 0 comm 0x55d0c0ffee{rank:02x} [nranks=4] stream 0x5")
+    (communicator,) = read(lines).communicators
+    assert communicator.culprits == [2]
+    assert [rank.op_count for rank in communicator.ranks] == [12, 12, 11, 12]
+
+
 def test_settings_differ_between_ranks() -> None:
     each = {rank: {"NCCL_ALGO": "Ring" if rank else "Tree", "NCCL_IB_TIMEOUT": "22"} for rank in range(4)}
     (communicator,) = read(composed.job((2, 25, 1), settings=each)).communicators
