@@ -92,6 +92,11 @@ def judge(snapshot: Snapshot) -> Iterator[Finding]:
         if not used:
             yield skip("NCCL takes no RoCE port of this node", node, source="/sys/class/infiniband")
             continue
+        if all(one.device["busid"] is None for one in used):
+            yield skip(
+                "software RDMA devices have no priorities to protect", node, source="/sys/class/infiniband/*/parent"
+            )
+            continue
         cards = {name: facts["cards"][name] for one in used for name in one.port["netdevs"] if name in facts["cards"]}
         problems = [finding for name, card in cards.items() for finding in _losses(node, name, card)]
         problems += _class(snapshot, node, facts, cards, [one.device["name"] for one in used])

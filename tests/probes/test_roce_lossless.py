@@ -1,10 +1,17 @@
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from ncdiag import registry
+from ncdiag.check import check
+from ncdiag.collect import collect
+from ncdiag.host import Recorded
+from ncdiag.model import Snapshot
 from ncdiag.nccl.ethtool import statistics
+from ncdiag.tree import open_tree
 from tests.probes.machines import Machine, eight_rails, graver, judged, statuses
 
 PROTECTED = {"rx_prio3_pause": 0, "tx_prio3_pause": 5, "rx_prio0_packets": 10**9, "rx_prio3_packets": 10**9}
@@ -66,3 +73,10 @@ def test_statistics_of_this_machine() -> None:
     assert statistics("lo") == {}
     with pytest.raises(OSError):
         statistics("nosuch0")
+
+
+def test_software_devices_have_no_priorities() -> None:
+    probes = registry.load()
+    tree = Path(__file__).parent.parent / "trees" / "healthy-rocev2-gid3-empty.tar.gz"
+    node = collect(Recorded(open_tree(str(tree))), probes.sources(["roce-lossless"]))
+    assert statuses(check(Snapshot({"a": node}), probes.chosen(["roce-lossless"]))) == ["skip"]
