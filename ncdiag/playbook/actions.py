@@ -13,8 +13,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ncdiag import redact
+from ncdiag.model import Finding
 from ncdiag.playbook import envfile
-from ncdiag.playbook.schema import Action, EndProcess, ResizeShm, SetEnv, UnsetEnv
+from ncdiag.playbook.follow import settings_of
+from ncdiag.playbook.schema import Action, EndProcess, Follow, ResizeShm, SetEnv, UnsetEnv
 
 END_WAIT_S = 10.0
 _SIZE = re.compile(r"^([1-9][0-9]{0,3})([mg])$")
@@ -44,8 +46,8 @@ class Prepared:
     """Does it and says what was done. Raises Refused, OSError."""
 
 
-def prepare(action: Action, inputs: Inputs) -> Prepared:
-    """Changes nothing. Raises Refused with the way out."""
+def prepare(action: Action, inputs: Inputs, probe: Callable[[str], list[Finding]]) -> Prepared:
+    """Changes nothing; `probe` gives the findings of a probe. Raises Refused with the way out."""
     if isinstance(action, SetEnv):
         value = action.value if action.value is not None else inputs.values.get(action.set_env)
         if value is None:
@@ -53,6 +55,11 @@ def prepare(action: Action, inputs: Inputs) -> Prepared:
         return _edit(inputs, {action.set_env: value})
     if isinstance(action, UnsetEnv):
         return _edit(inputs, dict.fromkeys(action.unset_env))
+    if isinstance(action, Follow):
+        settings = settings_of(probe(action.follow))
+        if not settings:
+            raise Refused(f"the probe {action.follow} advises no setting that leaves nothing open; read its findings")
+        return _edit(inputs, settings)
     if isinstance(action, ResizeShm):
         return _resize(inputs.values.get("SHM_SIZE", action.resize_shm))
     return _end(action, inputs.values.get("PID"))

@@ -8,7 +8,7 @@ from pathlib import Path
 from ncdiag.playbook.commands import refusal
 from ncdiag.playbook.loader import load_marked, names
 from ncdiag.playbook.marks import Marked, PlaybookError
-from ncdiag.playbook.schema import Playbook, ProbeStep, RemedyStep, RunStep, Step
+from ncdiag.playbook.schema import Follow, Playbook, ProbeStep, RemedyStep, RunStep, Step
 
 
 def lint(name: str, probes: Collection[str], folder: Path | None = None) -> list[str]:
@@ -59,7 +59,9 @@ def _links(playbook: Playbook, marked: Marked, known: Collection[str]) -> Iterat
                 yield marked.problem((*at, outcome), f"no outcome {outcome!r}; there are {', '.join(step.outcomes())}")
         for outcome, goto in _targets(step).items():
             kind, _, target = goto.partition(":")
-            if kind == "playbook" and target not in known:
+            if kind == "cause" and not isinstance(step, ProbeStep):
+                yield marked.problem((*at, outcome), "only a probe names a cause")
+            elif kind == "playbook" and target not in known:
                 yield marked.problem((*at, outcome), f"there is no playbook {target!r}")
             elif kind == "playbook" and target == playbook.name:
                 yield marked.problem((*at, outcome), "leads to this same playbook")
@@ -79,7 +81,7 @@ def _unreached(playbook: Playbook, marked: Marked) -> Iterator[str]:
         reached.add(place)
         for goto in _targets(playbook.steps[place]).values():
             kind, _, target = goto.partition(":")
-            if kind == "next":
+            if kind in ("next", "cause"):
                 todo.append(place + 1)
             elif kind == "step" and target in places:
                 todo.append(places[target])
@@ -92,6 +94,8 @@ def _probes(playbook: Playbook, marked: Marked, probes: Collection[str]) -> Iter
     for number, step in enumerate(playbook.steps):
         if isinstance(step, ProbeStep) and step.probe not in probes:
             yield marked.problem(("steps", number, "probe"), f"there is no probe {step.probe!r}")
+        if isinstance(step, RemedyStep) and isinstance(step.action, Follow) and step.action.follow not in probes:
+            yield marked.problem(("steps", number, "action", "follow"), f"there is no probe {step.action.follow!r}")
         if isinstance(step, RemedyStep) and step.verify.probe and step.verify.probe not in probes:
             yield marked.problem(("steps", number, "verify", "probe"), f"there is no probe {step.verify.probe!r}")
 

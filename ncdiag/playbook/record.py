@@ -46,6 +46,8 @@ class Taken:
     verify: str | None = None
     chosen: bool = False
     """The person picked it among choices."""
+    cause: str | None = None
+    """What the worst finding of a probe names."""
     proved: bool = False
     """The check after the remedy was made by ncdiag and holds; False also where only a person can see it."""
 
@@ -97,7 +99,7 @@ class Record:
         for step in data["steps"]:
             step.pop("chosen")
             step["evidence"] = [{**seen, "nodes": list(seen["nodes"])} for seen in step["evidence"]]
-            for key in ("risk", "undo", "verify"):
+            for key in ("risk", "undo", "verify", "cause"):
                 if step[key] is None:
                     step.pop(key)
         return {"schema": SCHEMA, "command": "playbook", **data, "result": self.result, "exit": int(self.exit)}

@@ -13,8 +13,9 @@ from ncdiag.model import Status
 from ncdiag.playbook.actions import Inputs, Prepared, Refused, prepare
 from ncdiag.playbook.evidence import fold, judge, seen_in, verify_text, worst
 from ncdiag.playbook.marks import PlaybookError
-from ncdiag.playbook.record import Record, Seen, Taken, shorten
-from ncdiag.playbook.schema import RISKS, AskStep, Playbook, ProbeStep, RemedyStep, Risk, RunStep, Step, Verify
+from ncdiag.playbook.record import Record, Taken, shorten
+from ncdiag.playbook.repair import look, repair
+from ncdiag.playbook.schema import RISKS, AskStep, Playbook, ProbeStep, RemedyStep, Risk, RunStep, Step
 from ncdiag.playbook.targets import Target
 
 MAX_STEPS = 200
@@ -71,6 +72,8 @@ class Walk:
                 return record
             taken = self._take(playbook, playbook.steps[place])
             record.steps.append(taken)
+            if taken.goto == "cause":
+                taken.goto = self._of_cause(taken.cause, seen)
             self.progress(f"{playbook.name}/{taken.id}: {taken.outcome}{' - ' + taken.note if taken.note else ''}")
             kind, _, name = taken.goto.partition(":")
             if kind == "stop" or (kind == "playbook" and name in seen):
@@ -92,6 +95,16 @@ class Walk:
         record.ended = f"The last step of {playbook.name} was taken."
         return record
 
+    def _of_cause(self, cause: str | None, seen: set[str]) -> str:
+        """Where the cause that a probe names leads: the next step where it has no playbook or was walked already."""
+        if cause is None or cause in seen:
+            return "next"
+        try:
+            self.load(cause)
+        except PlaybookError:
+            return "next"
+        return f"playbook:{cause}"
+
     def _take(self, playbook: Playbook, step: Step) -> Taken:
         begin = time.monotonic()
         if isinstance(step, ProbeStep):
@@ -112,7 +125,8 @@ class Walk:
         evidence = seen_in([f for f in findings if f.status is status or f.status.severity > Status.SKIP.severity])
         note = next((f.remedy for f in findings if f.status is status and f.remedy), "") or ""
         text = f"probe {step.probe}" + (f": {step.say}" if step.say else "")
-        return Taken(playbook.name, step.id, "probe", text, status.value, note, evidence)
+        cause = next((f.cause for f in findings if f.status is status and f.cause), None)
+        return Taken(playbook.name, step.id, "probe", text, status.value, note, evidence, cause=cause)
 
     def _run(self, playbook: Playbook, step: RunStep) -> Taken:
         command = shlex.join(step.run)
@@ -144,7 +158,7 @@ class Walk:
             taken.note = "not applied: remedies are carried out on this machine only; run it there with --apply"
             return taken
         try:
-            prepared = prepare(step.action, self.inputs)
+            prepared = prepare(step.action, self.inputs, self.target.probe)
         except Refused as why:
             taken.note = f"not applied: {why}"
             return taken
@@ -155,38 +169,11 @@ class Walk:
         if not self._unasked(step) and not self.person.confirm(step, prepared):
             taken.note = f"not applied: it was not confirmed. It would do:\n{prepared.preview}"
             return taken
-        return self._apply(step, prepared, taken)
+        repair(step, prepared, self.target, taken)
+        return taken
 
     def _unasked(self, step: RemedyStep) -> bool:
         """Whether --yes covers it: its risk is low enough, and its own check fails before it."""
         if self.max_risk is None or RISKS.index(step.risk) > RISKS.index(self.max_risk):
             return False
-        if step.verify.probe is not None:
-            return worst(self.target.probe(step.verify.probe)) in (Status.FAIL, Status.WARN)
-        return (
-            step.verify.run is not None and judge(self.target.run(step.verify.run, 15), step.verify.expect) == "unmet"
-        )
-
-    def _apply(self, step: RemedyStep, prepared: Prepared, taken: Taken) -> Taken:
-        try:
-            taken.note = prepared.apply()
-        except (Refused, OSError) as error:
-            taken.note, taken.outcome = f"not carried out: {error}", "failed"
-            return taken
-        if step.verify.look is not None:
-            taken.outcome, taken.note = "applied", f"{taken.note}; to be proved by a person: {step.verify.look}"
-            return taken
-        taken.proved, taken.evidence = self._verify(step.verify)
-        taken.outcome = "applied" if taken.proved else "failed"
-        taken.note += "; verified" if taken.proved else "; the check after it does not hold"
-        return taken
-
-    def _verify(self, verify: Verify) -> tuple[bool, list[Seen]]:
-        """Whether the change is proved, and by what."""
-        if verify.probe is not None:
-            findings = self.target.probe(verify.probe)
-            return worst(findings) in (Status.OK, Status.SKIP), seen_in(findings)
-        assert verify.run is not None
-        answers = self.target.run(verify.run, 15)
-        proof = fold([(a.node, shlex.join(verify.run), shorten(a.text)) for a in answers])
-        return judge(answers, verify.expect) == "met", proof
+        return look(step.verify, self.target).holds is False

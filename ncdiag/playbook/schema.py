@@ -14,9 +14,11 @@ VariableName = Annotated[str, StringConstraints(pattern=r"^[A-Z][A-Za-z0-9_]{1,6
 VariableValue = Annotated[str, StringConstraints(max_length=400, pattern=r"^[^\x00-\x1f\x7f]*$")]
 
 Goto = Annotated[
-    str, StringConstraints(pattern=r"^(next|stop|step:[a-z0-9]+(-[a-z0-9]+)*|playbook:[a-z0-9]+(-[a-z0-9]+)*)$")
+    str,
+    StringConstraints(pattern=r"^(next|stop|cause|step:[a-z0-9]+(-[a-z0-9]+)*|playbook:[a-z0-9]+(-[a-z0-9]+)*)$"),
 ]
-"""`next`: the step below; `stop`: the end; `step:ID`: further down in this file; `playbook:CAUSE`: go on there."""
+"""`next`: the step below; `stop`: the end; `step:ID`: further down in this file; `playbook:CAUSE`: go on there; `cause`, for
+probes: the playbook of the cause that the probe names, the step below where it names none or one that was walked."""
 
 Risk = Literal["none", "low", "medium", "high"]
 RISKS: tuple[Risk, ...] = ("none", "low", "medium", "high")
@@ -98,6 +100,12 @@ class UnsetEnv(_Part):
     unset_env: Annotated[list[VariableName], Field(min_length=1, max_length=20)]
 
 
+class Follow(_Part):
+    """Does to the file given with --env-file what the findings of this probe advise, where they leave nothing open."""
+
+    follow: Slug
+
+
 class ResizeShm(_Part):
     """Remounts /dev/shm with this size, e.g. `16g`; --value SHM_SIZE=… goes before it."""
 
@@ -111,18 +119,19 @@ class EndProcess(_Part):
 
 
 def _action_kind(value: object) -> str | None:
-    return _one_key(value, ("set_env", "unset_env", "resize_shm", "end_process"))
+    return _one_key(value, ("set_env", "unset_env", "follow", "resize_shm", "end_process"))
 
 
 Action = Annotated[
     Annotated[SetEnv, Tag("set_env")]
     | Annotated[UnsetEnv, Tag("unset_env")]
+    | Annotated[Follow, Tag("follow")]
     | Annotated[ResizeShm, Tag("resize_shm")]
     | Annotated[EndProcess, Tag("end_process")],
     Discriminator(
         _action_kind,
         custom_error_type="action_kind",
-        custom_error_message="an action is one of set_env, unset_env, resize_shm, end_process",
+        custom_error_message="an action is one of set_env, unset_env, follow, resize_shm, end_process",
     ),
 ]
 

@@ -12,9 +12,16 @@ from pathlib import Path
 
 import pytest
 
+from ncdiag.model import Finding, fail, ok, warn
 from ncdiag.playbook import envfile
-from ncdiag.playbook.actions import Inputs, Refused, prepare
-from ncdiag.playbook.schema import EndProcess, ResizeShm, SetEnv, UnsetEnv
+from ncdiag.playbook.actions import Inputs, Prepared, Refused, prepare
+from ncdiag.playbook.follow import settings_of
+from ncdiag.playbook.schema import Action, EndProcess, Follow, ResizeShm, SetEnv, UnsetEnv
+
+
+def _prepare(action: Action, inputs: Inputs, *findings: Finding) -> Prepared:
+    return prepare(action, inputs, lambda probe: list(findings))
+
 
 TEXT = "# job\nexport NCCL_SOCKET_IFNAME=nonexist0\nNCCL_DEBUG=INFO\nNCCL_SOCKET_IFNAME=eth9"
 
@@ -28,7 +35,7 @@ def env_file(tmp_path: Path) -> Path:
 
 
 def test_unset_takes_every_line_of_the_name_and_undo_brings_all_back(env_file: Path) -> None:
-    prepared = prepare(UnsetEnv(unset_env=["NCCL_SOCKET_IFNAME"]), Inputs(env_file))
+    prepared = _prepare(UnsetEnv(unset_env=["NCCL_SOCKET_IFNAME"]), Inputs(env_file))
     assert "-export NCCL_SOCKET_IFNAME=nonexist0" in prepared.preview
     assert env_file.read_text() == TEXT, "preparing changes nothing"
     prepared.apply()
@@ -40,7 +47,7 @@ def test_unset_takes_every_line_of_the_name_and_undo_brings_all_back(env_file: P
 
 
 def test_set_changes_the_line_that_counts_and_drops_the_others(env_file: Path) -> None:
-    prepare(SetEnv(set_env="NCCL_SOCKET_IFNAME"), Inputs(env_file, {"NCCL_SOCKET_IFNAME": "=ens1"})).apply()
+    _prepare(SetEnv(set_env="NCCL_SOCKET_IFNAME"), Inputs(env_file, {"NCCL_SOCKET_IFNAME": "=ens1"})).apply()
     assert env_file.read_text() == "# job\nNCCL_DEBUG=INFO\nNCCL_SOCKET_IFNAME==ens1\n"
 
 
@@ -61,7 +68,7 @@ def test_other_bytes_stay(old: str, settings: dict[str, str | None], new: str) -
 @pytest.mark.parametrize("value", ["a\nLD_PRELOAD=/tmp/x", "a\0", "x" * 500])
 def test_a_value_cannot_smuggle_in_another_line(env_file: Path, value: str) -> None:
     with pytest.raises(Refused):
-        prepare(SetEnv(set_env="NCCL_NET"), Inputs(env_file, {"NCCL_NET": value}))
+        _prepare(SetEnv(set_env="NCCL_NET"), Inputs(env_file, {"NCCL_NET": value}))
 
 
 def test_refusals_name_the_way_out(env_file: Path, tmp_path: Path) -> None:
@@ -73,13 +80,13 @@ def test_refusals_name_the_way_out(env_file: Path, tmp_path: Path) -> None:
         (Inputs(tmp_path / "absent"), "cannot read"),
     ):
         with pytest.raises(Refused, match=says):
-            prepare(unset, inputs)
+            _prepare(unset, inputs)
     with pytest.raises(Refused, match="--value NCCL_NET="):
-        prepare(SetEnv(set_env="NCCL_NET"), Inputs(env_file))
+        _prepare(SetEnv(set_env="NCCL_NET"), Inputs(env_file))
 
 
 def test_a_file_that_changed_after_it_was_shown_is_left_alone(env_file: Path) -> None:
-    prepared = prepare(UnsetEnv(unset_env=["NCCL_DEBUG"]), Inputs(env_file))
+    prepared = _prepare(UnsetEnv(unset_env=["NCCL_DEBUG"]), Inputs(env_file))
     env_file.write_text("OTHER=1\n")
     with pytest.raises(Refused, match="changed meanwhile"):
         prepared.apply()
@@ -89,7 +96,7 @@ def test_a_file_that_changed_after_it_was_shown_is_left_alone(env_file: Path) ->
 def test_a_secret_beside_the_change_is_not_shown(tmp_path: Path) -> None:
     path = tmp_path / "e"
     path.write_text("HF_TOKEN=hf_abcdefghijklmnopqrstuv\nNCCL_NET=IB\n")
-    assert "hf_" not in prepare(UnsetEnv(unset_env=["NCCL_NET"]), Inputs(path)).preview
+    assert "hf_" not in _prepare(UnsetEnv(unset_env=["NCCL_NET"]), Inputs(path)).preview
 
 
 @pytest.fixture
@@ -102,7 +109,7 @@ def stale() -> Iterator[subprocess.Popen[bytes]]:
 
 
 def test_a_named_left_over_is_ended(stale: subprocess.Popen[bytes]) -> None:
-    prepared = prepare(EndProcess(end_process=["VLLM::"]), Inputs(values={"PID": str(stale.pid)}))
+    prepared = _prepare(EndProcess(end_process=["VLLM::"]), Inputs(values={"PID": str(stale.pid)}))
     assert "VLLM::Worker" in prepared.preview
     assert stale.poll() is None
     prepared.apply()
@@ -112,16 +119,16 @@ def test_a_named_left_over_is_ended(stale: subprocess.Popen[bytes]) -> None:
 @pytest.mark.parametrize("pid", ["1", "0", "-1", "x", "", str(os.getpid()), str(os.getppid()), "2147483646"])
 def test_a_process_that_must_not_be_ended(pid: str) -> None:
     with pytest.raises(Refused):
-        prepare(EndProcess(end_process=["python", "pytest", "systemd", "init"]), Inputs(values={"PID": pid}))
+        _prepare(EndProcess(end_process=["python", "pytest", "systemd", "init"]), Inputs(values={"PID": pid}))
 
 
 def test_a_process_that_is_no_engine_is_refused(stale: subprocess.Popen[bytes]) -> None:
     with pytest.raises(Refused, match="is none of"):
-        prepare(EndProcess(end_process=["raylet"]), Inputs(values={"PID": str(stale.pid)}))
+        _prepare(EndProcess(end_process=["raylet"]), Inputs(values={"PID": str(stale.pid)}))
 
 
 def test_a_process_that_ended_meanwhile_is_no_error(stale: subprocess.Popen[bytes]) -> None:
-    prepared = prepare(EndProcess(end_process=["VLLM::"]), Inputs(values={"PID": str(stale.pid)}))
+    prepared = _prepare(EndProcess(end_process=["VLLM::"]), Inputs(values={"PID": str(stale.pid)}))
     stale.kill()
     stale.wait()
     assert "ended by itself" in prepared.apply()
@@ -162,4 +169,40 @@ def test_shm_is_enlarged_and_proved(options: list[str], size: int, code: int) ->
 def test_shm_refusals() -> None:
     for size in ("16", "0g", "16t", "1g,exec", "16g /dev/shm"):
         with pytest.raises(Refused, match="no size"):
-            prepare(ResizeShm(resize_shm="16g"), Inputs(values={"SHM_SIZE": size}))
+            _prepare(ResizeShm(resize_shm="16g"), Inputs(values={"SHM_SIZE": size}))
+
+
+@pytest.mark.parametrize(
+    ("remedy", "settings"),
+    [
+        ("unset NCCL_TIMEOUT", {"NCCL_TIMEOUT": None}),
+        ("unset NCCL_IB_DISABLE (it is often left over from a test)", {"NCCL_IB_DISABLE": None}),
+        ("export NCCL_NET_GDR_LEVEL=PHB", {"NCCL_NET_GDR_LEVEL": "PHB"}),
+        ("export NCCL_SOCKET_IFNAME==eth0", {"NCCL_SOCKET_IFNAME": "=eth0"}),
+        ("export NCCL_IB_HCA='^=mlx5_0,mlx5_1'", {"NCCL_IB_HCA": "^=mlx5_0,mlx5_1"}),
+        ("unset GLOO_IFNAME; export GLOO_SOCKET_IFNAME=eth0", {"GLOO_IFNAME": None, "GLOO_SOCKET_IFNAME": "eth0"}),
+        ("unset NCCL_A; export NCCL_B=…", {}),
+        ("export VLLM_HOST_IP=<this node's address>", {}),
+        ("unset NCCL_IB_HCA, or export NCCL_IB_HCA=mlx5_0", {}),
+        ("export NCCL_A=$(id)", {}),
+        ("export NCCL_A=`id`", {}),
+        ("export LD_PRELOAD=/tmp/x.so", {}),
+        ("export PATH=/tmp", {}),
+        ("rm -rf /", {}),
+        ("unset NCCL_A; rm -rf /", {}),
+        ("", {}),
+    ],
+)
+def test_only_advice_that_leaves_nothing_open_is_followed(remedy: str, settings: dict[str, str | None]) -> None:
+    assert settings_of([fail("bad", remedy=remedy), ok("good")]) == settings
+
+
+def test_contradicting_advice_is_not_followed(env_file: Path) -> None:
+    findings = [fail("a", remedy="unset NCCL_DEBUG"), warn("b", remedy="export NCCL_DEBUG=WARN")]
+    with pytest.raises(Refused, match="leaves nothing open"):
+        _prepare(Follow(follow="nccl-environment"), Inputs(env_file), *findings)
+
+
+def test_following_edits_the_file(env_file: Path) -> None:
+    _prepare(Follow(follow="x"), Inputs(env_file), fail("a", remedy="export NCCL_SOCKET_IFNAME==ens1")).apply()
+    assert env_file.read_text() == "# job\nNCCL_DEBUG=INFO\nNCCL_SOCKET_IFNAME==ens1\n"

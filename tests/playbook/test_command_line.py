@@ -94,6 +94,7 @@ HOSTILE = {
     "a-chain": "run: [df, -h, ';', touch, '{mark}']",
     "a-link-outside": "ask: q\n    then: 'playbook:../../etc/passwd'",
     "a-loop": "ask: q\n    then: step:s",
+    "a-cause-of-no-probe": "ask: q\n    then: cause",
     "an-unknown-step": "ask: q\n    then: step:nowhere",
     "a-verify": "remedy: r\n    risk: low\n    undo: u\n    verify: {{run: [sh, -c, 'touch {mark}'], expect: {{exit: 0}}}}",
     "an-object": "ask: !!python/object/apply:os.system ['touch {mark}']",

@@ -203,6 +203,21 @@ def test_answers_given_beforehand(bench: Bench) -> None:
     assert "demo/ask:unanswered" in path(bench.walk(person=Nobody({"ask": "perhaps"})))
 
 
+@pytest.mark.parametrize(
+    ("cause", "second"),
+    [
+        ("other", "other/back:unanswered"),
+        ("demo", "demo/kernel:met"),
+        ("nosuch", "demo/kernel:met"),
+        ("../x", "demo/kernel:met"),
+    ],
+)
+def test_a_probe_leads_to_the_playbook_of_the_cause_it_names(bench: Bench, cause: str, second: str) -> None:
+    (bench.books / "demo.yaml").write_text(BOOK.replace("ok: stop", "fail: cause"))
+    (bench.probes / "demo_flag.py").write_text(PROBE.replace('cause="demo"', f'cause="{cause}"'))
+    assert path(bench.walk())[1] == second
+
+
 def test_the_time_limit_ends_it(bench: Bench) -> None:
     record = bench.walk(deadline_s=0.0)
     assert record.cut_short

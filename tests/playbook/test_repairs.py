@@ -1,0 +1,74 @@
+"""From `preflight` to `playbook run --apply` on this machine: what a machine can repair is repaired, and proved."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.playbook.test_command_line import ncdiag
+
+
+def _preflight(folder: Path, probe: str, *options: str) -> tuple[int, Path]:
+    file = folder / "findings.json"
+    return ncdiag("preflight", "--only", probe, "--format", "json", "-o", str(file), *options).returncode, file
+
+
+@pytest.mark.parametrize(
+    ("variables", "probe", "cause", "left"),
+    [
+        ("NCCL_SOCKET_IFNAME=nosuchif0\nA=1\n", "bootstrap-interface", "socket-ifname-wrong", "A=1\n"),
+        ("NCCL_TIMEOUT=5\nNCCL_IB_DISABLE=true\n", "nccl-environment", "env-unknown-or-invalid", "NCCL_IB_DISABLE=1\n"),
+        (
+            "export NCCL_NET_GDR_LEVEL=phb\n",
+            "nccl-environment",
+            "env-unknown-or-invalid",
+            "export NCCL_NET_GDR_LEVEL=PHB\n",
+        ),
+    ],
+    ids=["wrong-interface", "dead-name-and-no-number", "lower-case-level"],
+)
+def test_a_wrong_variable(tmp_path: Path, variables: str, probe: str, cause: str, left: str) -> None:
+    env = tmp_path / "job.env"
+    env.write_text(variables)
+    options = ("--env-file", str(env))
+    _, findings = _preflight(tmp_path, probe, *options)
+    dry = ncdiag("playbook", "run", "--from", str(findings), *options, "--format", "json")
+    assert (json.loads(dry.stdout)["playbook"], env.read_text()) == (cause, variables)
+    done = ncdiag("playbook", "run", "--from", str(findings), *options, "--apply", "--yes", "--format", "json")
+    assert json.loads(done.stdout)["result"] == "repaired", done.stdout
+    assert done.returncode == 0
+    assert env.read_text() == left
+    assert _preflight(tmp_path, probe, *options)[0] == 0
+
+
+def test_a_stale_process_only_after_confirmation(tmp_path: Path) -> None:
+    """Its risk is medium: --yes alone does not end it, and never without its number."""
+    sleep = shutil.which("sleep")
+    assert sleep
+    stale = subprocess.Popen(["VLLM::EngineCore", "120"], executable=sleep)
+    try:
+        time.sleep(0.2)
+        assert _preflight(tmp_path, "leftover-processes", "--fail-on", "warn")[0] == 1
+        run = ["playbook", "run", "stale-process", "--format", "json"]
+        number = ["--value", f"PID={stale.pid}"]
+        for options in (
+            ["--apply", "--yes"],
+            ["--apply", "--yes", *number],
+            number,
+            ["--apply", "--yes", "--max-risk", "medium"],
+        ):
+            ncdiag(*run, *options)
+            assert stale.poll() is None, options
+        done = json.loads(ncdiag(*run, "--apply", "--yes", "--max-risk", "medium", *number).stdout)
+        assert stale.wait(5) == -15
+        assert next(step for step in done["steps"] if step["id"] == "end")["outcome"] == "applied"
+        assert done["result"] in ("repaired", "to-prove"), "others' left-overs may be here"
+    finally:
+        if stale.poll() is None:
+            stale.kill()
+            stale.wait()
