@@ -43,9 +43,10 @@ def judge(snapshot: Snapshot) -> Iterator[Finding]:
             continue
         functions = pci["functions"]
         gpus = sorted(address for address, one in functions.items() if one["kind"] == "gpu")
-        nics = sorted(address for address, one in functions.items() if one["kind"] == "nic")
+        rdma = {one["busid"] for one in (snapshot.facts(node, "rdma-devices") or {"devices": []})["devices"]}
+        nics = sorted(address for address in functions if address in rdma)
         if not gpus or len(gpus) + len(nics) < 2:
-            yield skip("no GPU with a peer on the PCI bus", node, source="/sys/bus/pci/devices")
+            yield skip("no GPU with a second GPU or an RDMA card beside it", node, source="/sys/bus/pci/devices")
         elif facts["virtual_machine"]:
             yield skip("a virtual machine: ACS and IOMMU are the hypervisor's", node, source="/proc/cpuinfo")
         elif facts["arm"]:
@@ -136,5 +137,9 @@ def _by_options(options: List[str]) -> str:
 
 
 PROBE = Probe(
-    "acs-iommu", "Neither ACS nor an IOMMU stands between GPUs and cards", judge, collect, needs=("pci-devices",)
+    "acs-iommu",
+    "Neither ACS nor an IOMMU stands between GPUs and cards",
+    judge,
+    collect,
+    needs=("pci-devices", "rdma-devices"),
 )

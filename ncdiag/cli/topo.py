@@ -27,7 +27,7 @@ from ncdiag.nccl.version import Version, parse_version
 
 MAX_FILE_BYTES = 32 << 20
 LIVE_TIMEOUT_S = 90.0
-SOURCES = ("pci-devices", "rdma-devices", "nccl-environment", "nccl-conf-files", "gpus", "gpudirect")
+SOURCES = ("pci-devices", "rdma-devices", "nccl-environment", "nccl-conf-files", "nccl-library", "gpus", "gpudirect")
 
 
 class Read(NamedTuple):

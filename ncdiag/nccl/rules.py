@@ -51,7 +51,16 @@ class Rules(NamedTuple):
     gdr_level: str  # the default of NCCL_NET_GDR_LEVEL
     ampere_sends: bool  # sm 80 and newer use GPUDirect for sends without NVLink (2.19)
     start_by_local_gpus: bool  # a GPU's first NIC counts among the GPUs that share NICs (2.30.7), not by device number
+    assumed: bool  # the version is not known; the newest rules are taken
     nets_by_mask: bool  # NICs dealt out round robin to the GPUs with the same set (2.18.3)
+
+    @property
+    def seen_by(self) -> str:
+        """`NCCL 2.27.3 sees it`, and what is taken for granted about the version."""
+        if self.assumed:
+            return f"NCCL sees it (by the rules of {dotted(self.version)}; --nccl-version names another)"
+        newer = f" (by the rules of {dotted(NEWEST_READ)}, the newest known)" if self.version > NEWEST_READ else ""
+        return f"NCCL {dotted(self.version)} sees it{newer}"
 
     def rank(self, kind: str) -> int:
         """The place of a path type in this version's order; unknown names are the farthest."""
@@ -81,6 +90,7 @@ def rules_for(version: Optional[Version]) -> Rules:
         gdr_level="P2C" if v >= (2, 29, 2) else "PXB",
         ampere_sends=v >= (2, 19, 0),
         start_by_local_gpus=v >= (2, 30, 7),
+        assumed=version is None,
         nets_by_mask=v < (2, 18, 5),
     )
 

@@ -78,6 +78,7 @@ def as_data(shown: View) -> Dict[str, Any]:
     """For JSON."""
     return {
         "nccl_version": dotted(shown.rules.version),
+        "nccl_version_assumed": shown.rules.assumed,
         "origin": shown.topology.origin,
         "cpus": [{"numa": cpu.numa, "arch": cpu.arch, "vendor": cpu.vendor} for cpu in shown.topology.cpus],
         "gpus": [_gpu_data(one) for one in shown.gpus],

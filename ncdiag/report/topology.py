@@ -11,7 +11,6 @@ from ncdiag.nccl.graph_xml import Graphs
 from ncdiag.nccl.rules import MEANINGS
 from ncdiag.nccl.topology import Cpu, Gpu, Net, Pci, link_name
 from ncdiag.nccl.topology_view import GpuView, NicView, View
-from ncdiag.nccl.version import dotted
 from ncdiag.report.console import make_console, plain
 
 MAX_COLUMNS = 16  # NICs side by side; more are told by group
@@ -21,7 +20,7 @@ _STYLES = {"PIX": "green", "PXB": "green", "P2C": "green", "NVL": "green", "PXN"
 def topology_as_text(name: str, shown: View, *, color: str | None) -> str:
     """Tree, matrix, choice and remarks of one machine."""
     console, buffer = make_console(color)
-    console.print(Text(f"{plain(name)} — as NCCL {dotted(shown.rules.version)} sees it", "bold"))
+    console.print(Text(f"{plain(name)} — as {shown.rules.seen_by}", "bold"))
     for tree in _trees(shown):
         console.print(tree)
     if shown.gpus and shown.nets:

@@ -83,7 +83,8 @@ def dump(tmp_path: Path) -> str:
 def test_command_text(dump: str) -> None:
     result = run(dump)
     assert result.exception is None and result.return_value == 0
-    assert "GPU 7" in result.output and "PIX*" in result.output and "as NCCL 2.30.7 sees it" in result.output
+    assert "GPU 7" in result.output and "PIX*" in result.output and "by the rules of 2.30.7" in result.output
+    assert "as NCCL 2.32.3 sees it (by the rules of 2.30.7" in run(dump, "--nccl-version", "2.32.3").output
 
 
 def test_command_json_and_settings(tmp_path: Path) -> None:

@@ -58,3 +58,6 @@ def test_virtual_and_arm_machines_are_not_judged() -> None:
 
 def test_alone() -> None:
     assert statuses(judged("acs-iommu", Machine())) == ["skip"]
+    laptop = Machine().file("/proc/cpuinfo", METAL).gpu("0000:01:00.0", group=1)
+    laptop.function("0000:02:00.0", pci_class="0x020000", vendor="0x8086", group=2)
+    assert statuses(judged("acs-iommu", laptop)) == ["skip"], "one GPU and a plain network card have no peer traffic"
