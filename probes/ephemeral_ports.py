@@ -67,6 +67,9 @@ def _value(host: Host, path: str) -> Optional[str]:
 
 
 def _environ_ports(host: Host) -> Dict[str, int]:
+    """None of a running engine: it holds its ports itself."""
+    if host.pid is not None:
+        return {}
     try:
         environ = host.environ()
     except HostError:

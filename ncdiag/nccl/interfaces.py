@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Collection, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from ncdiag.nccl.version import NEWEST_READ, Version
 
@@ -166,7 +166,7 @@ VIRTUAL_KINDS = {"bridge": "a bridge without a network card in it", "vxlan": "an
 """IFLA_INFO_KIND of links that no cable stands behind. A veth is not in it: inside a pod the only link is one."""
 
 
-def nature(name: str, kind: Optional[str], members: Sequence[str] = (), cards: Sequence[str] = ()) -> Optional[str]:
+def nature(name: str, kind: Optional[str], members: Sequence[str] = (), cards: Collection[str] = ()) -> Optional[str]:
     """What kind of virtual link it is (`a Docker bridge`), None for one that reaches other machines.
 
     `members`: interfaces that have it as their master; `cards`: interfaces with a device, a bond or a VLAN of one.
@@ -192,6 +192,10 @@ def natures(facts: Mapping[str, Any]) -> Dict[str, Optional[str]]:
     """Interface -> what kind of virtual link it is, None for one that reaches other machines. `facts`: of the probe `interfaces`."""
     links = facts["links"]
     cards = [link["name"] for link in links if link["driver"] or link["bond_mode"] or link["kind"] in ("bond", "team", "ipoib")]
-    cards += [link["name"] for link in links if link["lower"] in cards]
-    return {link["name"]: nature(link["name"], link["kind"], [other["name"] for other in links if other["master"] == link["name"]], cards)
-            for link in links}
+    cards += [link["name"] for link in links if link["lower"] in cards]  # a VLAN or macvlan of one
+    reaching = set(cards)
+    members: Dict[str, List[str]] = {}
+    for link in links:
+        if link["master"]:
+            members.setdefault(link["master"], []).append(link["name"])
+    return {link["name"]: nature(link["name"], link["kind"], members.get(link["name"], ()), reaching) for link in links}
