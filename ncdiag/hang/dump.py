@@ -15,7 +15,8 @@ from ncdiag.hang.content import DumpContent
 from ncdiag.host import Host
 from ncdiag.model import RankState
 from ncdiag.nccl import ras
-from ncdiag.processes.sample import Options, Sampler
+from ncdiag.processes.look import Options
+from ncdiag.processes.sample import Sampler
 
 RECORDER_WAIT_S = 3.0
 """How long a process may take to write the dump that it was asked for: it looks at its pipe once a second."""

@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from ncdiag.model import RankState
-from ncdiag.processes.family import Family, Member, option
+from ncdiag.processes.look import Look
+from ncdiag.processes.machine import option
 
 ENVIRONMENT = (("RANK", "WORLD_SIZE", "LOCAL_RANK"),
                ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"),
@@ -61,20 +62,37 @@ def from_variables(state: RankState) -> None:
         state.rank, state.world_size, state.rank_source = int(rank), int(world), "locals"
 
 
-def by_order(states: Mapping[int, RankState], family: Family, command_of: Mapping[int, Sequence[str]]) -> None:
-    """vLLM workers of one executor, which did not say their rank, are started in the order of their local rank."""
-    for parent in dict.fromkeys(member.proc.parent for member in family.values() if member.role == "worker"):
-        workers = [member for member in family.values() if member.proc.parent == parent and member.role == "worker"]
-        size, nodes, node_rank = sizes(command_of.get(parent, ()))
-        world = size["tp"] * size["pp"] * size["pcp"]
-        if len(workers) * nodes != world:
-            continue
-        for local, worker in enumerate(sorted(workers, key=_start)):
-            state = states[worker.proc.pid]
-            if state.rank is not None:
-                continue
+def number(looks: Mapping[int, Look]) -> None:
+    """Every rank that can be known before a stack is read."""
+    for look in looks.values():
+        if look.member.role == "script":
+            from_environment(look.state, look.member.proc.environ)
+        elif look.member.role == "worker" and look.state.rank is None:
+            from_title(look.state, _server(look, looks))
+    for parent in dict.fromkeys(look.state.parent for look in looks.values() if look.member.role == "worker"):
+        workers = [look for look in looks.values() if look.state.parent == parent and look.member.role == "worker"]
+        by_order(sorted(workers, key=_start), _server(workers[0], looks))
+
+
+def _server(look: Look, looks: Mapping[int, Look]) -> Sequence[str]:
+    """The command line of the server that `look` belongs to."""
+    above: Look | None = look
+    while above is not None and above.member.role not in ("api-server", "headless"):
+        above = looks.get(above.member.proc.parent)
+    return above.member.proc.argv if above is not None else ()
+
+
+def _start(look: Look) -> tuple[int, int]:
+    return look.member.proc.start_ticks, look.member.proc.pid
+
+
+def by_order(workers: Sequence[Look], argv: Sequence[str]) -> None:
+    """vLLM workers of one executor, in the order of their start, which did not say their rank: it starts them in the order of local ranks."""
+    size, nodes, node_rank = sizes(argv)
+    world = size["tp"] * size["pp"] * size["pcp"]
+    if len(workers) * nodes != world:
+        return
+    for local, worker in enumerate(workers):
+        state = worker.state
+        if state.rank is None:
             state.rank, state.local_rank, state.world_size, state.rank_source = node_rank * len(workers) + local, local, world, "order"
-
-
-def _start(member: Member) -> tuple[int, int]:
-    return member.proc.start_ticks, member.proc.pid

@@ -10,60 +10,13 @@ import os
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
-from typing import TypeVar
 
 from ncdiag.host import Host, HostError
 from ncdiag.model import Progress, RankState
-from ncdiag.processes import gpu, kernel, logtail, progress, ranks, sockets, stacks
-from ncdiag.processes.family import Family, Member, find
+from ncdiag.processes import gpu, kernel, logs, logtail, progress, ranks, sockets, stacks
+from ncdiag.processes.family import Family, find
+from ncdiag.processes.look import MANAGERS, NATIVE_OVER_S, Look, Options, Sample
 from ncdiag.processes.settings import node_of, settings_of
-
-T = TypeVar("T")
-WINDOW_S = 3.0
-BUDGET_S = 30.0
-NATIVE_OVER_S = 1.0
-"""How far native reads may go beyond the window; on a machine that is overloaded Python frames have to do."""
-
-
-@dataclass(frozen=True)
-class Options:
-    """How to look."""
-
-    window_s: float = WINDOW_S
-    native: str = "auto"
-    """`auto`: of the odd ones and of two of every group of equal stacks; `all`; `none`."""
-    nonblocking: bool = False
-    """Never pause a process."""
-    variables: bool = False
-    """Keep the local variables of `stacks.LOCALS`."""
-    budget_s: float = BUDGET_S
-    """Seconds after which no further stack is read."""
-
-
-@dataclass
-class Look:
-    """All that was read of one process on the way."""
-
-    member: Member
-    state: RankState
-    kernel: kernel.KernelFacts = field(default_factory=kernel.KernelFacts)
-    counters: progress.Counters | None = None
-    first: stacks.Stacks = field(default_factory=stacks.Stacks)
-    gpu_bytes: int = 0
-    done: bool = False
-    """Whether its stack was read twice already."""
-
-
-@dataclass
-class Sample:
-    """Everything about one engine on this machine at one time."""
-
-    states: list[RankState]
-    logs: dict[str, logtail.Log] = field(default_factory=dict)
-    """Log files that its processes write to, by name."""
-    notes: list[str] = field(default_factory=list)
-    """What could not be read of the machine as a whole."""
 
 
 class Sampler:
@@ -99,8 +52,8 @@ class Sampler:
             state.asleep_s = look.kernel.asleep_s
             self._sockets(look, tables)
             look.gpu_bytes = self._gpu(look, found)
-        self._read_logs()
-        self._number()
+        self.logs = logs.read(self._host, self.looks)
+        ranks.number(self.looks)
 
     def _sockets(self, look: Look, tables: sockets.Tables) -> None:
         try:
@@ -114,60 +67,6 @@ class Sampler:
         if held:
             look.state.gpu = held
         return int(held.get("memory_bytes") or 0)
-
-    def _read_logs(self) -> None:
-        relatives = {pid for look in self.looks.values() for pid in (look.state.pid, look.state.parent or 0)}
-        relatives |= {helper.pid for look in self.looks.values() for helper in look.member.helpers}
-        relatives |= self._siblings()
-        found = {pid: logtail.find(self._host, pid, relatives) for pid, look in self.looks.items() if look.kernel.state not in ("gone", "Z")}
-        writers: dict[str, int] = {}
-        for log in found.values():
-            writers[log.source] = writers.get(log.source, 0) + 1
-        for pid, log in found.items():
-            look = self.looks[pid]
-            if log.error:
-                look.state.notes.append(log.error)
-                continue
-            self.logs[log.source] = log
-            look.state.log_source = log.source
-            look.state.log_tail = logtail.own_lines(log, (pid, look.kernel.ns_pid), writers[log.source] > 1)
-            if look.member.role in ("worker", "ray-worker"):
-                alone = writers[log.source] == 1
-                ranks.from_log(look.state, [*log.head, *log.tail] if alone else logtail.own_lines(
-                    logtail.Log(log.source, tail=log.head + log.tail), (pid, look.kernel.ns_pid), True))
-
-    def _siblings(self) -> set[int]:
-        """Processes of the same sessions that are no members: the `tee` of a shell pipeline."""
-        sessions = {member.proc.session for member in self.family.values()}
-        found = set()
-        for name in self._host.names("/proc"):
-            if name.isdigit() and int(name) not in self.family:
-                try:
-                    fields = self._host.read_bytes(f"/proc/{name}/stat").decode("utf-8", "replace").rpartition(") ")[2].split()
-                except HostError:
-                    continue
-                if int(fields[3]) in sessions:
-                    found.add(int(name))
-        return found
-
-    def _number(self) -> None:
-        commands = {pid: look.member.proc.argv for pid, look in self.looks.items()}
-        for look in self.looks.values():
-            if look.member.role == "script":
-                ranks.from_environment(look.state, look.member.proc.environ)
-            elif look.member.role == "worker" and look.state.rank is None:
-                ranks.from_title(look.state, self._serve_command(look))
-        ranks.by_order({pid: look.state for pid, look in self.looks.items()}, self.family,
-                       {pid: self._serve_command(self.looks[pid]) for pid in commands})
-
-    def _serve_command(self, look: Look) -> list[str]:
-        """The command line of the server that `look` belongs to."""
-        member: Member | None = look.member
-        while member is not None:
-            if member.role in ("api-server", "headless"):
-                return member.proc.argv
-            member = self.family.get(member.proc.parent)
-        return []
 
     def finish(self) -> Sample:
         """Stacks, and at the end of the window counters and stacks again."""
@@ -203,7 +102,8 @@ class Sampler:
         self._step(look.state.node, f"stack of {look.state.pid}")
 
     def _chosen(self) -> list[Look]:
-        """Whose native frames to read: of every group of equal Python stacks the first and the last rank, small groups first."""
+        """Whose native frames to read: of every group of equal Python stacks the first and the last rank; ranks before those
+        that only wait for them, small groups before large ones."""
         groups: dict[object, list[Look]] = {}
         for look in self.looks.values():
             if look.first.threads and look.kernel.pausable and not self._options.nonblocking:
@@ -211,8 +111,9 @@ class Sampler:
         if self._options.native == "all":
             return [look for group in groups.values() for look in group]
         chosen: list[Look] = []
-        for group in sorted(groups.values(), key=len):
+        for group in groups.values():
             group.sort(key=lambda look: (look.state.rank is None, look.state.rank or 0, look.state.pid))
+        for group in sorted(groups.values(), key=lambda group: (group[0].state.role in MANAGERS, len(group))):
             chosen.extend([group[0], group[-1]] if len(group) > 1 else group)
         limit = max(2, (sum(len(group) for group in groups.values()) + 1) // 2)
         for look in chosen[limit:]:

@@ -22,6 +22,8 @@ STATES = {"stuck": "bold red", "stopped": "bold red", "dead": "bold red", "missi
           "waiting": "dim", "unknown": "magenta"}
 EVIDENCE = 5
 FRAMES = 6
+_WRAPPERS = re.compile(r"c10d_logger\.py:|contextlib\.py:|pybind11::|^\?|^_start |^__libc_start|libpython[\d.]+\.so")
+"""Frames that say nothing: decorators, binding layers, the interpreter."""
 NOTES = 8
 NAME = 80
 """Characters of a frame's name in the text."""
@@ -105,11 +107,11 @@ def _print_stacks(console: Console, folds: Sequence[Fold], limit: int | None) ->
         head.append("odd one out: " if fold.odd else "", "bold red")
         head.append(", ".join(plain(name) for name in fold.ranks), "bold")
         console.print(head)
-        shown = fold.frames if limit is None else fold.frames[:limit]
-        for frame in shown:
+        frames = fold.frames if limit is None else [frame for frame in fold.frames if not _WRAPPERS.search(frame)]
+        for frame in frames[:limit]:
             console.print(Text("    " + _short(plain(frame))), soft_wrap=True)
-        if len(shown) < len(fold.frames):
-            console.print(Text(f"    … {len(fold.frames) - len(shown)} more (ncdiag -v)", "dim"))
+        if limit is not None and len(frames) > limit:
+            console.print(Text(f"    … {len(frames) - limit} more (ncdiag -v)", "dim"))
 
 
 def _short(frame: str) -> str:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
+import sys
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from ncdiag.host import Host, Recorded
-from ncdiag.processes.family import FamilyError, find, option
+from ncdiag.processes.family import FamilyError, find
+from ncdiag.processes.machine import option
 from ncdiag.tree import MemoryTree
 from tests.processes.programs import CHILDREN, LOCK, RANK, running
 
@@ -24,15 +27,28 @@ class Machine:
     def __init__(self) -> None:
         self.tree = MemoryTree()
         self.host = Recorded(self.tree)
+        self.pids: list[int] = []
+        self.lines: list[str] = []
 
     def add(self, pid: int, parent: int, command: str, comm: str = "python3", *, exe: str = PYTHON, environ: str = "", fds: tuple[str, ...] = (),
             state: str = "S") -> None:
+        self.pids.append(pid)
         stat = f"{pid} ({comm}) {state} {parent} {pid} {pid} 0 -1 0 0 0 0 0 1 1 0 0 20 0 1 0 {pid * 10} 1000 10 0"
         for name, content in (("stat", stat), ("cmdline", command + "\0"), ("environ", environ), ("status", f"NSpid:\t{pid}\n")):
             self.tree.add_file(f"/proc/{pid}/{name}", content.encode())
         self.tree.add_link(f"/proc/{pid}/exe", exe)
         for number, target in enumerate(fds):
             self.tree.add_link(f"/proc/{pid}/fd/{number}", target)
+
+    def connect(self, pid: int, inode: int, local: str, remote: str) -> None:
+        """An established connection in the machine's one network namespace."""
+        def number(text: str) -> str:
+            address, port = text.split(":")
+            return f"{int.from_bytes(ipaddress.ip_address(address).packed, sys.byteorder):08X}:{int(port):04X}"
+        self.lines.append(f" 0: {number(local)} {number(remote)} 01 00000000:00000000 00:00000000 00000000 0 0 {inode} 1")
+        for each in self.pids:
+            self.tree.add_link(f"/proc/{each}/ns/net", "net:[1]")
+            self.tree.add_file(f"/proc/{each}/net/tcp", ("head\n" + "\n".join(self.lines)).encode())
 
     def roles(self, pid: int) -> dict[int, str]:
         return {pid: member.role for pid, member in find(self.host, [pid]).items()}
@@ -163,6 +179,20 @@ def test_ray_workers_of_the_same_job_only(start: int) -> None:
     machine = Machine()
     ray(machine)
     assert machine.roles(start) == {60: "ray-worker", 61: "ray-worker", 70: "api-server", 71: "engine-core"}
+
+
+@pytest.mark.parametrize("start", [64, 71])
+def test_a_ray_worker_that_was_started_ahead_of_any_job(start: int) -> None:
+    machine = Machine()
+    ray(machine)
+    for pid, remote in ((64, "10.77.0.1:7001"), (65, "10.77.0.1:7002")):
+        machine.add(pid, 50, "ray::RayWorkerProc.run", "ray::RayWorkerP", fds=(f"/tmp/ray/session_1/logs/worker-{'ef' * 28}-ffffffff-{pid}.err", f"socket:[{pid}]"))
+        machine.connect(pid, pid, f"10.77.0.1:{pid}", remote)
+    machine.tree.add_link("/proc/71/fd/9", "socket:[71]")
+    machine.tree.add_link("/proc/62/fd/9", "socket:[62]")
+    machine.connect(71, 71, "10.77.0.1:7001", "10.77.0.1:64")
+    machine.connect(62, 62, "10.77.0.1:7002", "10.77.0.1:65")
+    assert set(machine.roles(start)) == {60, 61, 64, 70, 71}
 
 
 def test_torchrun_and_its_shell_wrappers() -> None:

@@ -6,7 +6,8 @@ import pytest
 
 from ncdiag.model import RankState
 from ncdiag.processes import ranks
-from ncdiag.processes.family import Family, Member
+from ncdiag.processes.family import Member
+from ncdiag.processes.look import Look
 from ncdiag.processes.proc import Proc
 
 SERVE = ["python3", "/venv/bin/vllm", "serve", "/model"]
@@ -54,10 +55,20 @@ def test_from_local_variables() -> None:
     assert odd.rank is None
 
 
+def looks(ticks: dict[int, int]) -> dict[int, Look]:
+    """A headless server, process 9, and its workers, by pid with the time of their start."""
+    server = Look(Member(Proc(9, argv=[*SERVE, "-tp", "4", "--nnodes", "2", "--node-rank", "1", "--headless"]), "headless"), RankState(9, "n", "headless"))
+    return {9: server, **{pid: Look(Member(Proc(pid, parent=9, start_ticks=when), "worker"), RankState(pid, "n", "worker", parent=9))
+                          for pid, when in ticks.items()}}
+
+
 def test_workers_without_a_title_are_numbered_by_their_start() -> None:
-    family: Family = {pid: Member(Proc(pid, parent=9, start_ticks=ticks), "worker") for pid, ticks in ((30, 7), (20, 8))}
-    states = {pid: RankState(pid, "n", role="worker") for pid in family}
-    ranks.by_order(states, family, {9: [*SERVE, "-tp", "4", "--nnodes", "2", "--node-rank", "1"]})
-    assert [(states[pid].rank, states[pid].local_rank, states[pid].rank_source) for pid in (30, 20)] == [(2, 0, "order"), (3, 1, "order")]
-    ranks.by_order(lone := {20: RankState(20, "n")}, {20: family[20]}, {9: [*SERVE, "-tp", "2"]})
-    assert lone[20].rank is None, "one of two: the other may be the first"
+    found = looks({30: 7, 20: 8})
+    ranks.number(found)
+    assert [(found[pid].state.rank, found[pid].state.local_rank, found[pid].state.rank_source) for pid in (30, 20)] == [(2, 0, "order"), (3, 1, "order")]
+
+
+def test_one_of_two_may_be_either() -> None:
+    found = looks({20: 8})
+    ranks.number(found)
+    assert found[20].state.rank is None
