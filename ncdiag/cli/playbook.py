@@ -16,7 +16,8 @@ from ncdiag.exits import Exit
 from ncdiag.model import Plan
 from ncdiag.playbook.loader import load, names
 from ncdiag.playbook.marks import PlaybookError
-from ncdiag.playbook.schema import RISKS, AskStep, Playbook, ProbeStep, RemedyStep, RunStep
+from ncdiag.playbook.schema import RISKS, AskStep, Playbook, RemedyStep
+from ncdiag.playbook.words import in_words
 
 own_folder = click.option(
     "--playbooks",
@@ -86,6 +87,8 @@ def lint_command(chosen: tuple[str, ...], folder: Path | None, folders: tuple[st
 )
 @own_folder
 @click.option("--nodes", default="local", show_default=True, metavar="WHERE", help="Which nodes, as for preflight.")
+@click.option("--ssh-user", metavar="USER", help="Log in as this user.")
+@click.option("--ssh-config", type=click.Path(dir_okay=False), metavar="FILE", help="OpenSSH's configuration to use.")
 @click.option(
     "--probes",
     "folders",
@@ -182,6 +185,8 @@ def run_command(
         lambda: read_env_file(str(env_file) if env_file else None),
         Plan(tp=options["tp"], pp=options["pp"], model=options["model"]),
         options["timeout_s"],
+        options["ssh_user"],
+        options["ssh_config"],
     )
     answers = _pairs(options["answers"], "--answer")
     terminal = sys.stdin.isatty() and sys.stderr.isatty()
@@ -268,22 +273,3 @@ def _chosen(name: str | None, findings: Path | None) -> str:
         raise click.UsageError(str(error)) from None
     click.echo(f"{findings}: {cause}", err=True)
     return cause
-
-
-def in_words(playbook: Playbook) -> str:
-    lines = [playbook.title, "", "It looks like:", *(f"  - {line}" for line in playbook.looks_like)]
-    lines += ["", "ncdiag knows it by:", *(f"  - {line}" for line in playbook.known_by), "", "Steps:"]
-    for step in playbook.steps:
-        if isinstance(step, ProbeStep):
-            what = f"probe   {step.probe}"
-        elif isinstance(step, RunStep):
-            what = f"run     {' '.join(step.run)}"
-        elif isinstance(step, AskStep):
-            what = f"ask     {step.ask}"
-        else:
-            what = f"remedy  {step.remedy} (risk {step.risk}; undo: {step.undo})"
-        lines.append(f"  {step.id:18} {what}")
-        lines += [f"  {'':18}         {step.say}"] if step.say else []
-        leads = [(outcome, step.goto(outcome)) for outcome in step.outcomes()]
-        lines += [f"  {'':18}         {outcome} -> {goto}" for outcome, goto in leads if goto != "next"]
-    return "\n".join(lines)

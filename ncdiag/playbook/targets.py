@@ -52,6 +52,8 @@ class Target:
     """The variables the engine will be started with; asked anew for every probe, because a remedy may change them."""
     plan: Plan = field(default_factory=Plan)
     timeout_s: float = 60.0
+    ssh_user: str | None = None
+    ssh_config: str | None = None
 
     @property
     def live(self) -> bool:
@@ -79,11 +81,10 @@ class Target:
         if why is not None:
             return [Answer("", None, f"refused: {why}")]
         with tempfile.TemporaryDirectory(prefix="ncdiag-playbook-") as folder:
-            code = _COMMAND_PROBE.format(argv=list(argv), limit_s=limit_s)
-            Path(folder, "playbook_command.py").write_text(code, encoding="utf-8")
+            Path(folder, "playbook_command.py").write_text(command_probe(argv, limit_s), encoding="utf-8")
             probes = load([folder])
             found = self._collect(probes, probes.chosen(["playbook-command"]), [folder], limit_s + 10.0)
-        return [_answer(node) for node in found]
+        return [answer_of(node) for node in found]
 
     def _collect(self, probes: ProbeSet, chosen: ProbeSet, folders: Sequence[str], limit_s: float) -> list[NodeFacts]:
         request = Request(
@@ -95,10 +96,17 @@ class Target:
             self.plan.model,
             limit_s,
         )
-        return open_fleet(self.nodes).collect(request, lambda node, probe: None)
+        fleet = open_fleet(self.nodes, ssh_user=self.ssh_user, ssh_config=self.ssh_config)
+        return fleet.collect(request, lambda node, probe: None)
 
 
-def _answer(node: NodeFacts) -> Answer:
+def command_probe(argv: Sequence[str], limit_s: int) -> str:
+    """The source of a probe that runs one command, so that a command travels to nodes as every probe does."""
+    return _COMMAND_PROBE.format(argv=list(argv), limit_s=limit_s)
+
+
+def answer_of(node: NodeFacts) -> Answer:
+    """What a node's facts say about the command."""
     facts = node.facts.get("playbook-command")
     if facts is None:
         why = node.unreachable or node.errors.get("playbook-command") or "there is no machine behind a snapshot"

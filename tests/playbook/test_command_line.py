@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -121,3 +122,37 @@ def test_a_name_outside(name: str) -> None:
     done = ncdiag("playbook", "run", name)
     assert done.returncode == 2
     assert "playbook list" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("keys", "applied"), [("y\n", True), ("n\n", False), ("\n", False)], ids=["yes", "no", "enter"]
+)
+def test_a_person_at_a_terminal_confirms_after_seeing_undo_and_change(tmp_path: Path, keys: str, applied: bool) -> None:
+    env = tmp_path / "job.env"
+    env.write_text("NCCL_TIMEOUT=5\n")
+    ours, theirs = os.openpty()
+    command = [
+        sys.executable,
+        "-m",
+        "ncdiag",
+        "playbook",
+        "run",
+        "env-unknown-or-invalid",
+        "--env-file",
+        str(env),
+        "--apply",
+    ]
+    process = subprocess.Popen(command, cwd=ROOT, stdin=theirs, stderr=theirs, stdout=subprocess.PIPE, text=True)
+    os.close(theirs)
+    seen = ""
+    try:
+        while "Do it?" not in seen:
+            seen += os.read(ours, 4096).decode()
+        assert seen.index("undo:") < seen.index("change:") < seen.index("-NCCL_TIMEOUT=5") < seen.index("Do it?")
+        os.write(ours, keys.encode())
+        out = process.communicate(timeout=60)[0]
+    finally:
+        process.kill()
+        os.close(ours)
+    assert ("**applied**" in out) is applied
+    assert env.read_text() == ("" if applied else "NCCL_TIMEOUT=5\n")
