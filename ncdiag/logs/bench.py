@@ -12,6 +12,7 @@ _AVERAGE = re.compile(r"# Avg bus bandwidth\s*:\s*(?P<value>[\d.]+)")
 _ROW = re.compile(r"^\s*(?P<size>\d+)\s+\d+\s+(?:float|half|bfloat16|double|int\d+|uint\d+|fp8\w*)\s+\w+\s+-?\d+\s+[\d.]+\s+(?P<alg>[\d.]+)\s+(?P<bus>[\d.]+)")
 _HEADER = re.compile(r"#\s+Rank\s+(?P<rank>\d+)\s+(?:Group\s+\d+\s+)?Pid\s+(?P<pid>\d+) on\s+(?P<host>\S+) device\s+(?P<device>\d+)")
 _DONE = re.compile(r"comm 0x\w+ rank (?P<rank>\d+) nranks (?P<nranks>\d+) cudaDev \d+ busId \w+ - (?:Destroy COMPLETE|Init COMPLETE)")
+ROWS = 3  # rows with bandwidth that show a test at work
 
 
 class Bench:
@@ -28,6 +29,7 @@ class Bench:
         self.ones: list[Line] = []
         self.larger = False
         self.first: Line | None = None
+        self.last: Line | None = None
 
     def take(self, line: Line) -> bool:
         text = line.text
@@ -35,7 +37,7 @@ class Bench:
         if average:
             self.average = (float(average["value"]), line)
         elif row:
-            self.first = self.first or line
+            self.first, self.last = self.first or line, line
             self.rows[int(row["size"])] = self.rows.get(int(row["size"]), 0) + 1
             if len(self.busbw) < 100_000:
                 self.busbw.append(float(row["bus"]))
@@ -65,4 +67,6 @@ class Bench:
     @property
     def worked(self) -> Line | None:
         """The line that shows a finished run with bandwidth."""
-        return self.average[1] if self.average is not None and self.average[0] > 0 else None
+        if self.average is not None:
+            return self.average[1] if self.average[0] > 0 else None
+        return self.last if len(self.busbw) >= ROWS and any(self.busbw) else None

@@ -9,6 +9,7 @@ from typing import Any
 from ncdiag.explain import Says, Signal, Verdict, explain
 from ncdiag.logs import structure
 from ncdiag.logs.intake import Intake, Stream
+from ncdiag.logs.model import STANDING
 from ncdiag.logs.readers import Readers
 from ncdiag.logs.remedies import NEXT, REMEDIES
 from ncdiag.logs.rules import RULES
@@ -85,7 +86,11 @@ def _silent_death(signals: Sequence[Signal], readers: Readers, sources: int) -> 
 def _outcome(signals: Sequence[Signal], readers: Readers, facts: NcclFacts, order: dict[str, float]) -> Iterator[Signal]:
     """`healthy` and `slow-not-hung`, where something shows that it worked and nothing that it ended."""
     starts, bench = readers.starts, readers.bench
-    ending = [signal for signal in signals if not signal.condition]
+    moving = starts.moving()
+    standing = [signal for signal in signals if not signal.condition]
+    if moving is not None and all(signal.order >= STANDING - 1 or (signal.order < moving.order and signal.says <= Says.SYMPTOM) for signal in standing):
+        yield moving
+    ending = standing
     done = bench.worked or starts.served or starts.ready or starts.worked
     last = max((signal.order for signal in ending), default=-1.0)
     if ending and (done is None or last > done.order or any(signal.says >= Says.HINT for signal in ending)):

@@ -10,6 +10,7 @@ from typing import Any
 from ncdiag.explain import Says, Signal
 from ncdiag.model import Evidence
 
+STANDING = 1e12  # the order of "no further in what is here": after everything
 TEXT_LIMIT = 400  # characters of a line kept as evidence
 
 

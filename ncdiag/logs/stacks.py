@@ -10,20 +10,27 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from ncdiag.explain import Says, Signal
-from ncdiag.logs.model import Line
+from ncdiag.logs.model import STANDING, Line
 from ncdiag.model import Evidence, Frame
+from ncdiag.stages import ON_OTHERS, WAITING, StageMatch, describe, stage, stage_of_threads
+from ncdiag.stages.order import ENGINE, ORDERS, WORKERS
 
 _THREAD = re.compile(r"^\s*Thread (?P<id>0x[0-9A-Fa-f]+|\d+)(?: \((?P<state>[\w+]+)\))?:? ?\"?(?P<name>[^\"]*)\"?\s*$")
 _FRAME = re.compile(r"^\s{2,}(?P<name>\S.*?) \((?P<file>[^()]*?)(?::(?P<line>\d+))?\)\s*$")
 _PROCESS = re.compile(r"^Process (?P<pid>\d+): (?P<title>.*)$")
 _DETAIL = re.compile(r"^\s{8,}")
 
-WAITS = re.compile(
-    r"^(?:\w+\.)*(?:broadcast\w*|all_reduce\w*|allreduce\w*|all_gather\w*|reduce_scatter\w*|barrier|monitored_barrier|recv|send|batch_isend_irecv|all_to_all\w*|gather\w*|scatter\w*"
-    r"|reduce|synchronize|_new_process_group_helper|new_group|_create_c10d_store|ncclCommInitRank|init_process_group|wait_until_ready|dequeue|acquire_read|_store_based_barrier|recv_object_list)$")
-_DISTRIBUTED = re.compile(r"torch/distributed/|pynccl|shm_broadcast|parallel_state|mpu/|torch/cuda/|communication|p2p\.py|megatron/core|rendezvous|device_communicators")
-_LOADS = re.compile(r"safetensors_weights_iterator|load_weights|weight_utils|download_weights|get_lock|_load_state_dict|load_model\b")
-_IDLE = re.compile(r"worker_busy_loop|run_busy_loop|_process_input_queue|run_forever|run_until_complete|uvloop|process_output_sockets|process_input_sockets|monitor_|_bootstrap_inner|wait_for_engine_startup|wait_for_ready|main_loop")
+_IDLE = (ORDERS, WORKERS, ENGINE)
+_FITS = {
+    "rendezvous": ("rank-missing", "bootstrap-blocked-firewall", "node-ip-wrong-interface"),
+    "mesh": ("socket-ifname-wrong", "bootstrap-blocked-firewall", "rank-missing"),
+    "groups": ("bootstrap-blocked-firewall", "rank-missing", "parallel-size-mismatch"),
+    "nccl-init": ("socket-ifname-wrong", "rank-missing", "bootstrap-blocked-firewall"),
+    "message-queues": ("node-ip-wrong-interface", "bootstrap-blocked-firewall", "rank-stuck-outside-collective"),
+    "ray-placement": ("ray-resources-infeasible", "ray-placement-group-leaked", "ray-gcs-unreachable"),
+}
+"""Stage in which every rank waits -> what that usually is."""
+_ELSE = ("rank-stuck-outside-collective", "collective-desync", "bootstrap-blocked-firewall")
 LIMIT = 20_000  # stacks kept
 
 
@@ -91,28 +98,38 @@ class Stacks:
         return [stack for stack in self.found if stack.main and stack.frames]
 
     def signals(self) -> Iterator[Signal]:
-        stacks = [stack for stack in self.ranks() if not any(_IDLE.search(frame.name) for frame in stack.frames[:6])]
-        waiting = [stack for stack in stacks if _waits(stack)]
-        outside = [stack for stack in stacks if not _waits(stack)]
-        if waiting and outside and len(outside) <= len(waiting):
-            first = outside[0]
-            frame = first.frames[0]
-            if any(_LOADS.search(frame.name + " " + frame.file) for frame in first.frames[:8]):
-                evidence = [Evidence(stack.line.source, _short(stack), stack.line.number) for stack in [first, waiting[0]]]
-                yield Signal("storage-slow", Says.HINT, f"{first.thread} still loads weights ({frame.name}) while the others wait: slow or stuck, its bytes read tell", evidence, {"pid": first.pid}, order=first.line.order)
-                yield Signal("slow-load-peer-timeout", Says.HINT, f"{first.thread} still loads weights while the others wait for it", evidence, {"pid": first.pid}, order=first.line.order + 0.5)
-                return
-            names = ", ".join(stack.thread for stack in outside[:4])
-            evidence = [Evidence(stack.line.source, _short(stack), stack.line.number) for stack in [*outside[:3], *waiting[:3]]]
-            node = {"node": first.heading} if re.match(r"(?i)node\b|host\b", first.heading) else {}
-            yield Signal("rank-stuck-outside-collective", Says.STRONG,
-                         f"{names} stands in {frame.name} ({frame.file}) while {len(waiting)} others wait in collectives", evidence,
-                         {**node, "pid": first.pid or (int(first.thread) if first.thread.isdigit() else None)}, order=first.line.order)
+        matches = [(stack, stage_of_threads([{"name": "MainThread", "main": True, "frames": stack.frames}])) for stack in self.ranks()]
+        matches = [(stack, match) for stack, match in matches if match.stage != "ready" and match.waiting not in _IDLE]
+        waiting = [(stack, match) for stack, match in matches if match.waiting in ON_OTHERS or match.stage == "collective"]
+        outside = [(stack, match) for stack, match in matches if (stack, match) not in waiting]
+        if waiting and not outside:
+            match = waiting[0][1]
+            yield Signal("", Says.SYMPTOM, f"every rank in these stacks waits for another one (first: {describe(match.stage)})", [_evidence(stack) for stack, _ in waiting[:3]], {"stage": match.stage},
+                         order=STANDING - 1, candidates=_FITS.get(match.stage, _ELSE))
+        elif outside and len(outside) <= max(len(waiting), 1):
+            yield from self._outside(outside, waiting)
+
+    def _outside(self, outside: list[tuple[Stack, StageMatch]], waiting: list[tuple[Stack, StageMatch]]) -> Iterator[Signal]:
+        first, match = outside[0]
+        evidence = [_evidence(stack) for stack, _ in [*outside[:3], *waiting[:3]]]
+        node = {"node": first.heading} if re.match(r"(?i)node\b|host\b", first.heading) else {}
+        where = {**node, "pid": first.pid or (int(first.thread) if first.thread.isdigit() else None), "stage": match.stage}
+        frame = first.frames[0]
+        if match.stage in ("load-weights", "download"):
+            if waiting:
+                yield Signal("storage-slow", Says.HINT, f"{first.thread} still loads weights ({frame.name}) while the others wait: slow or stuck, its bytes read tell", evidence, where, order=first.line.order)
+                yield Signal("slow-load-peer-timeout", Says.HINT, f"{first.thread} still loads weights while the others wait for it", evidence, where, order=first.line.order + 0.5)
+        elif match.stage != "unknown" and stage(match.stage).works:
+            yield Signal("slow-not-hung", Says.HINT, f"{first.thread} {describe(match.stage)}, which may take long", evidence, where, condition=True, order=first.line.order)
+        elif waiting:
+            names = ", ".join(stack.thread for stack, _ in outside[:4])
+            yield Signal("rank-stuck-outside-collective", Says.STRONG, f"{names} stands in {frame.name} ({frame.file}) while {len(waiting)} others wait in collectives", evidence, where, order=first.line.order)
+        elif match.waiting is not None:
+            yield Signal("rank-stuck-outside-collective", Says.HINT, f"{first.thread} waits for {WAITING[match.waiting]} in {frame.name} ({frame.file}); whether others wait for it is not in here", evidence, where, condition=True, order=first.line.order)
 
 
-def _waits(stack: Stack) -> bool:
-    """Whether the innermost frames stand in a collective, a rendez-vous or a message queue."""
-    return any(WAITS.match(frame.name) and _DISTRIBUTED.search(frame.file) for frame in stack.frames[:5])
+def _evidence(stack: Stack) -> Evidence:
+    return Evidence(stack.line.source, _short(stack), stack.line.number)
 
 
 def _short(stack: Stack) -> str:

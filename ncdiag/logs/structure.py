@@ -11,7 +11,7 @@ from typing import Optional
 
 from ncdiag.explain import Says, Signal
 from ncdiag.model import Evidence
-from ncdiag.nccl.log_facts import Communicator, Line, NcclFacts, Process
+from ncdiag.nccl.log_facts import Communicator, Line, Link, NcclFacts, Process
 from ncdiag.nodeset import ranks
 
 _DECOY = re.compile(r"^(?:docker\d*|br-[0-9a-f]+|virbr\d+|veth|cni|flannel|cali|lxcbr|lxdbr|podman|kube-|tailscale|wg\d|tun\d)")
@@ -117,6 +117,17 @@ class _Look:
                 evidence, order = self.at(link.at if link else None)
                 yield Signal("gdr-disabled", Says.STRONG, "RDMA between the nodes runs without GPUDirect (no channel says GDRDMA)", evidence, condition=True, order=order)
                 return
+            without = self._hosts(comm, False) - self._hosts(comm, True)
+            if without and self._hosts(comm, True):
+                host = sorted(without)[0]
+                link = next(link for rank in comm.ranks if (rank.node or "") == host for link in rank.links if _rdma(link))
+                evidence, order = self.at(link.at)
+                yield Signal("gdr-disabled", Says.STRONG, f"{', '.join(sorted(without)[:6])} uses RDMA without GPUDirect, the other nodes with it", evidence, {"node": host}, condition=True, order=order)
+                return
+
+    def _hosts(self, comm: Communicator, gdr: bool) -> set[str]:
+        """Hosts with RDMA channels that use GPUDirect, or do not."""
+        return {rank.node or "" for rank in comm.ranks for link in rank.links if _rdma(link) and link.gdr is gdr}
 
     def lonely(self) -> Iterator[Signal]:
         """Several processes on one host or job, each rank 0 of 1."""
@@ -160,6 +171,10 @@ class _Look:
                 evidence, order = self.at(link.at if link else comm.ranks[0].stage_at)
                 yield Signal("p2p-broken", Says.HINT, "initialised; the GPUs use peer access among each other. If the first collective hangs, peer access does not work here", evidence, condition=True, order=order)
                 return
+
+
+def _rdma(link: Link) -> bool:
+    return link.transport.startswith("NET/") and not link.transport.startswith("NET/Socket")
 
 
 def initialised(facts: NcclFacts) -> Optional[Line]:

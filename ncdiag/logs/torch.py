@@ -15,10 +15,10 @@ _ENQUEUED = re.compile(r"[Ll]ast enqueued (?:NCCL )?work: (?P<enqueued>-?\d+), l
 _TIMEOUT = re.compile(r"\[(?:PG [^\]]*)?Rank (?P<rank>\d+)\].{0,60}Watchdog caught collective operation timeout: WorkNCCL\(SeqNum=(?P<seq>\d+), OpType=(?P<op>\w+), NumelIn=(?P<numel>\d+)")
 _OOM = re.compile(
     r"out of memory\. Tried to allocate (?P<want>[\d.]+) (?P<want_unit>[KMG]i?B)"
-    r"(?:.*?capacity (?:of )?(?P<total>[\d.]+) (?P<total_unit>[KMG]i?B))?"
-    r"(?:.*?(?:of which|;) (?P<free>[\d.]+) (?P<free_unit>[KMG]i?B|bytes)(?: is)? free)?"
+    r"(?:.*?capaci?ty (?:of )?(?P<total>[\d.]+) (?P<total_unit>[KMG]i?B)|.{0,12}?; (?P<total2>[\d.]+) (?P<total2_unit>[KMG]i?B) total capacity)?"
+    r"(?:.*?of which (?P<free>[\d.]+) (?P<free_unit>[KMG]i?B|bytes) is free)?"
     r"(?:.*?(?P<mine>[\d.]+) (?P<mine_unit>[KMG]i?B) (?:is )?(?:allocated by PyTorch|already allocated))?"
-    r"(?:.*?(?P<reserved>[\d.]+) (?P<reserved_unit>[KMG]i?B) is reserved by PyTorch but unallocated)?", re.S)
+    r"(?:.*?(?P<reserved>[\d.]+) (?P<reserved_unit>[KMG]i?B) is reserved by PyTorch but unallocated|.*?(?P<whole>[\d.]+) (?P<whole_unit>[KMG]i?B) reserved in total by PyTorch)?", re.S)
 _OTHERS = re.compile(r"Process (\d+) has ([\d.]+) ([KMG]i?B) memory in use")
 _THIS = re.compile(r"[Tt]his process has ([\d.]+) ([KMG]i?B) memory in use")
 _UNITS = {"bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30}
@@ -114,7 +114,9 @@ def _bytes(match: re.Match[str], name: str) -> float | None:
 
 def _judge(line: Line, match: re.Match[str]) -> Signal:
     want, mine, reserved, total = (_bytes(match, name) for name in ("want", "mine", "reserved", "total"))
-    free = _bytes(match, "free")
+    free, whole, total = _bytes(match, "free"), _bytes(match, "whole"), total or _bytes(match, "total2")
+    if whole is not None and mine is not None:
+        reserved = whole - mine
     where = speaker(line.text)
     others = [float(size) * _UNITS[unit] for _, size, unit in _OTHERS.findall(line.text)]
     this = _THIS.search(line.text)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from ncdiag.explain import Says, Signal
-from ncdiag.logs.model import Line, speaker
+from ncdiag.logs.model import STANDING, Line, speaker
 from ncdiag.nodeset import ranks
 
 MARKERS: tuple[tuple[str, str], ...] = (
@@ -21,6 +21,7 @@ MARKERS: tuple[tuple[str, str], ...] = (
     ("DP group leader: node_rank", "workers-spawn"),
     ("distributed_init_method=", "rendezvous"),
     ("vLLM is using nccl==", "nccl"),
+    ("GPU P2P access cache", "nccl"),
     ("is assigned as DP rank", "groups-ready"),
     ("Starting to load model", "load"),
     ("Load weight begin", "load"),
@@ -44,6 +45,7 @@ ORDER = list(dict.fromkeys(stage for _, stage in MARKERS))
 _VERSION = re.compile(r"(?:LLM engine|Launching vLLM|vLLM API server version|API server version) ?\(?v?(?P<version>\d+\.\d+\.\d+[\w.+-]*)\)?")
 _INIT = re.compile(r"world_size=(?P<world>\d+) rank=(?P<rank>\d+) local_rank=(?P<local>\d+) distributed_init_method=(?P<url>\S+)")
 _CLOCK = re.compile(r"(?<!\d)(\d\d):(\d\d):(\d\d)(?!\d)")
+_BAR = re.compile(r"(?P<what>[\w ,()-]{0,60}?):?\s+(?P<percent>\d{1,3})%(?: Completed)? ?\|.*?(?P<done>\d+)/(?P<all>\d+)")
 _SERVED = re.compile(r'" 200 OK|HTTP/1\.1" 200|generation throughput: (?!0\.0 )[\d.]+|gen throughput \(token/s\): [1-9]|Successful requests: +[1-9]')
 _READY = ORDER.index("ready")
 WORKED = ("node:__internal_head__", "initialized with NCCL version", "elapsed time per iteration", "Ray runtime started.", "tokens/sec", "Throughput: ", "samples per second", "Benchmark duration (s)", "Output token throughput",
@@ -84,7 +86,7 @@ class _Source:
 class Starts:
     """One engine start per source."""
 
-    triggers = tuple(dict.fromkeys([literal for literal, _ in MARKERS] + ["200 OK", '1.1" 200', "generation throughput", "gen throughput", "Successful requests", *WORKED, *ENDED, *LOADING, NO_BLOCK, "Checkpoint size: "]))
+    triggers = tuple(dict.fromkeys([literal for literal, _ in MARKERS] + ["200 OK", '1.1" 200', "generation throughput", "gen throughput", "Successful requests", *WORKED, *ENDED, *LOADING, NO_BLOCK, "Checkpoint size: ", "%|", "% Completed |"]))
 
     def __init__(self) -> None:
         self.sources: dict[str, _Source] = {}
@@ -94,6 +96,8 @@ class Starts:
         self.worked: Line | None = None
         self.ended: dict[str, float] = {}
         """Source -> order of the line with which a server that had come up began to end."""
+        self.bar: tuple[int, Line, int] | None = None
+        """The progress bar that stands last: percent, line, and how often it grew."""
         self._starved: list[Line] = []
         self._loaded: dict[int, Line] = {}
         self._seen: dict[int, Line] = {}
@@ -106,6 +110,12 @@ class Starts:
             self._starved.append(line)
             return False
         self._starved.clear()
+        bar = _BAR.search(line.text)
+        if bar:
+            percent, grew = int(bar["percent"]), 0
+            if self.bar is not None and self.bar[1].source == line.source:
+                grew = self.bar[2] + (percent > self.bar[0]) if percent >= self.bar[0] else 0
+            self.bar = (percent, line, grew)
         for literal, name in MARKERS:
             if literal in line.text:
                 index = ORDER.index(name)
@@ -166,7 +176,7 @@ class Starts:
         stage, line = min(stages, key=lambda pair: pair[0])
         name = ORDER[stage]
         if name in _FITS:
-            yield Signal("", Says.SYMPTOM, f"a start came to {name}, and no further in what is here", [line.evidence()] if line else [], {"stage": name}, order=1e12, candidates=_FITS[name])
+            yield Signal("", Says.SYMPTOM, f"a start came to {name}, and no further in what is here", [line.evidence()] if line else [], {"stage": name}, order=STANDING, candidates=_FITS[name])
 
     def _versions(self) -> Iterator[Signal]:
         versions: dict[str, Line] = {}
@@ -203,6 +213,13 @@ class Starts:
                     return Signal("slow-not-hung", Says.STRONG, f"{took / 60:.0f} min from {before} to {after}; it went on by itself", [source.first.evidence(), source.line.evidence()],
                                   {"stage": after}, condition=True, order=source.line.order)
         return None
+
+    def moving(self) -> Signal | None:
+        """A progress bar that grew and is the last that was heard."""
+        if self.bar is None or self.bar[2] < 1 or self.bar[0] >= 100:
+            return None
+        percent, line, _ = self.bar
+        return Signal("slow-not-hung", Says.STRONG, f"a progress bar stands at {percent}% and was growing when this ends", [line.evidence()], speaker(line.text), condition=True, order=line.order)
 
     def reached(self) -> list[tuple[str, str, Line]]:
         """`(source, stage, line)` of each source that shows a start."""

@@ -80,7 +80,7 @@ RULES = (
     rule("port-in-use", Says.NAMED, ("EADDRINUSE", "address already in use", "Address already in use", "Errno 98", "is already in use by", "port is already allocated", "already occupied"),
          "the port that it wants is taken{of}", r"(?i)(?:port[:=\s]+|\]:|0\.0\.0\.0:|address \S*?:|\()(?P<of>\d{2,5})\b|", unless=r"retrying|trying (?:the )?next port|Using port|trying port \d|listening socket at",
          remedy="find the holder with `ss -ltnp 'sport = :PORT'`; end it if it is a left-over, or choose another port"),
-    rule("port-in-use", Says.STRONG, ("is not available. Please specify", "but is already running at"), "the port that Ray wants is taken: a Ray head runs there already",
+    rule("port-in-use", Says.STRONG, ("is not available. Please specify", "but is already running at", "that is used by other components"), "the port that Ray wants is taken: a Ray head runs there already",
          remedy="`ray stop` on this node if it is a left-over; or another --port"),
     # --- closed and unreachable
     rule("bootstrap-blocked-firewall", Says.STRONG, "No route to host",

@@ -43,6 +43,10 @@ RULES = (
     rule("", Says.SYMPTOM, ("Barrier timed out after",), "a barrier among the engines timed out", candidates=("rank-missing", "rank-stuck-outside-collective")),
     rule("", Says.SYMPTOM, ("front-end process within 5 minutes", "response from front-end process"), "the engine core never heard from the front end", candidates=("node-ip-wrong-interface", "bootstrap-blocked-firewall", "rank-layout-wrong")),
     rule("rank-stuck-outside-collective", Says.HINT, ("blocked for more than",), "the kernel says that task {where} hangs", r"task (?P<where>\S+?):(?P<pid>\d+) blocked for more than", candidates=("storage-slow",)),
+    rule("collective-desync", Says.STRONG, ("operation counts", "not launched any operations"), "NCCL RAS: the ranks of a communicator have launched different numbers of collectives", r"ranks have different|has not launched", candidates=("rank-stuck-outside-collective",)),
+    rule("rank-died", Says.HINT, ("considered dead", "PEER_DEAD"), "NCCL RAS: a process is not reachable any more", candidates=("rank-stopped", "bootstrap-peer-unreachable")),
+    rule("rank-stopped", Says.HINT, ("Missing communicator data from", "PEER_UNRESPONSIVE"), "NCCL RAS: a process does not answer", candidates=("rank-died",)),
+    rule("rank-missing", Says.HINT, ("Insufficient nvidia.com/gpu", "FailedScheduling", "ImagePullBackOff", "ErrImagePull", "CrashLoopBackOff"), "a pod of the job does not run ({what})", r"(?P<what>Insufficient nvidia\.com/gpu|FailedScheduling|ImagePullBackOff|ErrImagePull|CrashLoopBackOff)"),
     # --- what follows
     rule("", Says.CASCADE, ("EngineCore failed to start", "Engine core initialization failed", "EngineCore encountered a fatal error", "EngineCore encountered an issue", "EngineDeadError", "WorkerProc failed to start", "WorkerProc initialization failed", "WorkerProc hit an exception", "Engine process failed to start", "Failed core proc(s)",
                          "Received sigquit from a child", "AsyncEngineDeadError", "Background loop has errored", "engine core exited unexpectedly", "Frontend process failed during engine core", "MQEngineDeadError"), "the engine reports that a part of it failed"),
@@ -50,7 +54,7 @@ RULES = (
     rule("", Says.CASCADE, ("exception_dump", "should dump"), "rank 0's store was gone already", r"TCPStore"),
     rule("", Says.CASCADE, ("Failed to recv, got 0 bytes", "Failed to send, sent 0 bytes", "sendBytes failed on", "recvValue failed on"), "rank 0's store was closed", r"\[c10d\]|DistNetworkError|SocketImpl"),
     rule("", Says.CASCADE, ("ChildFailedError", "exitcode  : -15", "exit code: -15", "SIGTERM", "failed (exitcode:"), "the launcher ended the other ranks", condition=True, unless=r"\[shutdown\]|SIGTERM handler|trigger received"),
-    rule("", Says.CASCADE, ("ncclInternalError", "ncclSystemError", "ncclUnhandledCudaError", "unhandled system error", "unhandled cuda error", "internal error - please report", "NCCL error in:", "RuntimeError: NCCL error"), "a call of NCCL failed; its reason stands elsewhere"),
+    rule("", Says.CASCADE, ("ncclInternalError", "ncclSystemError", "ncclUnhandledCudaError", "unhandled system error", "unhandled cuda error", "internal error - please report", "NCCL error in:", "RuntimeError: NCCL error", "Proxy Call to rank", "ncclRemoteError", "ncclInvalidUsage", "ncclInvalidArgument"), "a call of NCCL failed; its reason stands elsewhere"),
     rule("", Says.CASCADE, ("Parent process exited, terminating worker",), "a worker ended because its parent did", condition=True),
     rule("", Says.CASCADE, ("Test NCCL failure", "Test failure common.cu"), "nccl-tests reports an error of NCCL"),
 )

@@ -32,7 +32,9 @@ RULES = (
          r"Got completion(?: from peer (?P<peer>[\w.:\[\]-]+?)<\d+>)? with (?:error |status=)(?:\w+\()?12\b.*?(?:hca (?P<device>\S+))?$|[Rr]etry count(?:er)? exceeded|RETRY_EXC_ERR",
          remedy="check the path between the two devices: port state, same fabric and VLAN, GID index, MTU; test with ib_write_bw between exactly these two"),
     rule("ib-path-unreachable", Says.HINT, ("Got completion",), "RDMA receiver not ready at {peer} (status 13)", r"Got completion(?: from peer (?P<peer>[\w.:\[\]-]+?)<\d+>)? with (?:error |status=)(?:\w+\()?13\b", candidates=("rank-stuck-outside-collective",)),
-    rule("", Says.SYMPTOM, ("Got completion",), "an RDMA operation with {peer} failed (status {status})", r"Got completion(?: from peer (?P<peer>[\w.:\[\]-]+?)<\d+>)? with (?:error |status=)(?:\w+\()?(?P<status>[1-9]|1[0-1]|1[4-9]|2\d)\b",
+    rule("mtu-mismatch", Says.HINT, ("Got completion", "LOC_LEN_ERR"), "an RDMA message did not fit (status 1, local length): the two ends' MTU may differ", r"with (?:error |status=)(?:\w+\()?1\b|LOC_LEN_ERR", candidates=("collective-desync",)),
+    rule("rdma-memory-registration", Says.HINT, ("Got completion",), "an RDMA operation broke a memory protection (status 4 or 10): registration, ACS or GPUDirect", r"with (?:error |status=)(?:\w+\()?(?:4|10)\b", candidates=("gdr-disabled", "ib-path-unreachable")),
+    rule("", Says.SYMPTOM, ("Got completion",), "an RDMA operation with {peer} failed (status {status})", r"Got completion(?: from peer (?P<peer>[\w.:\[\]-]+?)<\d+>)? with (?:error |status=)(?:\w+\()?(?P<status>[236-9]|11|1[4-9]|2\d)\b",
          unless=r"with (?:error |status=)(?:\w+\()?5\b", candidates=("rdma-memory-registration", "ib-path-unreachable", "ib-link-or-hca-fault")),
     rule("", Says.CASCADE, "Got completion", "flushed RDMA operation (status 5)", r"with (?:error |status=)(?:\w+\()?5\b", candidates=("ib-path-unreachable",)),
     rule("ib-path-unreachable", Says.STRONG, ("ibv_modify_qp",), "the address of the peer's RDMA port cannot be resolved (ibv_modify_qp: timed out)", r"ibv_modify_qp failed with (?:error )?(?:110 )?Connection timed out",
@@ -108,6 +110,7 @@ RULES = (
          remedy="use a NIC under the same PCIe switch; NCCL_NET_GDR_LEVEL=SYS forces it, which helps only without ACS and IOMMU"),
     rule("gdr-disabled", Says.STRONG, ("GPUDirect RDMA is not supported", "GDR is not supported", "gpu_direct_rdma_enabled", "GPUDirect RDMA is not available", "gdrdrv", "CUDA_MEMORY_REG", "neither nv_peer_mem"), "GPUDirect RDMA is not available here",
          r"(?i)not (?:supported|available|loaded|found)|disabled|neither", condition=True, unless="NCCL INFO"),
+    rule("gdr-disabled", Says.HINT, ("memory_peers/nv_mem", "GDR is not enabled"), "no peer-memory module is registered", r"No such file|not enabled|cannot access", condition=True),
     rule("gdr-disabled", Says.HINT, "use ring PXN", "rings between nodes run without GPUDirect RDMA", r"use ring PXN \d GDR 0", condition=True),
     # --- plugins
     rule("net-plugin-forced-unavailable", Says.NAMED, ("Failed to initialize any NET plugin", "Error: network "), "NCCL_NET or NCCL_NET_PLUGIN names a network that does not start here{network}",
