@@ -148,6 +148,30 @@ def test_in_a_real_network() -> None:
             shutil.rmtree(folder)
 
 
+@pytest.mark.lab
+def test_a_decoy_on_one_of_two_real_nodes() -> None:
+    """Two machines on one cable; on one of them a bridge made before the network card wins NCCL's default order."""
+    needs_root()
+    chosen = PROBES.chosen(["bootstrap-interface"])
+    with namespace("ncdiag-two-a", ["link add eth0 type veth peer name far0", "addr add 10.77.6.1/24 dev eth0", "link set eth0 up"]) as one, \
+            namespace("ncdiag-two-b", ["link add br-77 type bridge", "addr add 10.77.7.1/24 dev br-77", "link add v0 type veth peer name v1",
+                                       "link set v0 master br-77", "link set v0 up", "link set v1 up", "link set br-77 up"]) as two:
+        for command in (f"-n {one} link set far0 netns {two}", f"-n {two} link set far0 name eth0", f"-n {two} addr add 10.77.6.2/24 dev eth0",
+                        f"-n {two} link set eth0 up"):
+            subprocess.run(["ip", *command.split()], check=True)
+        nodes = {}
+        for node_name, place in (("a", one), ("b", two)):
+            told = python_in(place, "import os\nos.environ.update({'VLLM_HOST_IP': '10.77.6.%d', 'GLOO_SOCKET_IFNAME': 'eth0'})\n"
+                             % (1 + (node_name == "b")) + PREFLIGHT)
+            assert isinstance(told, dict)
+            nodes[node_name] = NodeFacts(**told)
+    findings = check(Snapshot(nodes, Plan(nccl_version="2.27.5")), chosen)
+    failed = [finding for finding in findings if finding.status.value == "fail"]
+    assert [(finding.where["node"], finding.cause) for finding in failed] == [("b", WRONG), ("a", WRONG)]
+    assert "br-77 (10.77.7.1)" in failed[0].summary and failed[0].remedy == "export NCCL_SOCKET_IFNAME==eth0"
+    assert "no route to 10.77.7.1" in failed[1].summary
+
+
 def _lab_python() -> str:
     """An interpreter with torch and vLLM: this one, or the one that NCDIAG_LAB_PYTHON names."""
     python = os.environ.get("NCDIAG_LAB_PYTHON", sys.executable)
