@@ -68,6 +68,15 @@ def claim(slug: str, confidence: str, summary: str, evidence: Sequence[Evidence]
     return Claim(cause, list(culprits), list(absent), list(waits))
 
 
+_CHOICES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", "TP_SOCKET_IFNAME", "VLLM_HOST_IP", "MASTER_ADDR")
+
+
+def chosen(view: View) -> List[Evidence]:
+    """The settings of a process that choose its address."""
+    return [Evidence(f"environment of {view.name}", f"{key}={view.state.settings[key]}") for key in _CHOICES
+            if key in view.state.settings]
+
+
 def seen(view: View) -> Evidence:
     """The frame, or the process state, that says where a process is."""
     frame = view.match.why

@@ -17,8 +17,9 @@ def placement(scene: Scene, picture: Picture) -> Iterator[Claim]:
     """Without a placement group there is no worker: nodes or GPUs are missing, or held by something else."""
     for view in scene.views:
         if view.stage == "ray-placement" and view.verdict in ("waiting", "stuck", "unknown"):
-            lines = [line for line in view.state.log_tail if _SPECS.search(line)]
-            evidence = [seen(view)] + [Evidence(view.state.log_source or f"log of {view.name}", lines[-1])] * bool(lines)
+            source = view.state.log_source or f"log of {view.name}"
+            lines = [Evidence(source, line) for line in view.state.log_tail if _SPECS.search(line)]
+            evidence = [seen(view), *lines[-1:]]
             yield claim("ray-resources-infeasible", LIKELY, f"{view.name} waits for a placement group: the Ray cluster has "
                         "not the free GPUs or nodes that it asks for", evidence,
                         where={"node": view.state.node, "stage": view.stage})

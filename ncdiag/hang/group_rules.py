@@ -10,7 +10,7 @@ from ncdiag.hang.claims import LIKELY, POSSIBLE, Claim, claim, names, seen
 from ncdiag.hang.scene import Scene, View
 from ncdiag.hang.verdict import Wait
 from ncdiag.model import Evidence
-from ncdiag.stages.order import LOOSE, PEERS
+from ncdiag.stages.order import LOOSE, PEERS, WORKERS
 from ncdiag.stages.threads import frames_of, is_user, main_thread
 
 _INTERNAL = ("torch/", "vllm/distributed/", "<frozen", "threading.py", "contextlib.py")
@@ -63,19 +63,27 @@ def _minority(groups: Sequence[List[View]]) -> List[View]:
 
 def behind(scene: Scene, picture: Picture) -> Iterator[Claim]:
     """All ranks wait for others, but not at the same stage: who has the least progress is waited for."""
-    comparable = [view for view in scene.ranks if view.witness and view.stage not in LOOSE]
-    waiting = [view for view in comparable if view.stage not in ("ready", "ray-actor")]
-    if not waiting or len(comparable) < len(scene.ranks):
+    waiting = [view for view in scene.ranks if view.witness]
+    stages_seen = {view.stage for view in waiting}
+    if len(waiting) < len(scene.ranks) or len(stages_seen) < 2:
         return
-    last = min(stages.order(view.stage) for view in comparable)
-    least = [view for view in comparable if stages.order(view.stage) == last]
-    ahead = [view for view in scene.ranks if view not in least]
-    if not ahead:
+    if stages_seen <= {"ready", "ray-actor", "serving"} and not _executor_waits(scene, waiting):
         return
-    arrows = [Wait(other.name, view.name, f"in {other.stage}; the other is still in {view.stage}")
+    if stages_seen & set(LOOSE):
+        least = _minority([[view for view in waiting if view.stage == name] for name in sorted(stages_seen)]) or waiting[:1]
+        named = least if len(least) * 2 < len(waiting) and len(waiting) > 2 else []
+    else:
+        last = min(stages.order(view.stage) for view in waiting)
+        least = [view for view in waiting if stages.order(view.stage) == last]
+        named = least if len(least) * 2 < len(waiting) else []
+    ahead = [view for view in waiting if view.stage != least[0].stage]
+    arrows = [Wait(other.name, view.name, f"in {other.stage}; the other is in {view.stage}")
               for view in least for other in ahead]
-    two = len(scene.ranks) == 2
     what = f"{names(least)} {stages.describe(least[0].stage)}, {names(ahead)} {stages.describe(ahead[0].stage)}"
-    yield claim("unresolved", POSSIBLE, ("these two differ: " if two else "") + what, [seen(view) for view in least[:3]],
-                culprits=[] if two or len(least) * 2 >= len(scene.ranks) else least,
-                where={"stage": least[0].stage}, waits=arrows)
+    yield claim("unresolved", POSSIBLE, ("these two differ: " if len(waiting) == 2 else "") + what,
+                [seen(view) for view in (least[0], ahead[0])], culprits=named, where={"stage": least[0].stage}, waits=arrows)
+
+
+def _executor_waits(scene: Scene, waiting: Sequence[View]) -> bool:
+    """Whether somebody waits for ranks that wait for work: the executor, or a rank that already works on it."""
+    return any(view.stage == "serving" for view in waiting) or any(view.waiting == WORKERS for view in scene.managers)

@@ -6,7 +6,16 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 from ncdiag import stages
 from ncdiag.explain import brings_about
-from ncdiag.hang import activity, cluster_rules, count_rules, group_rules, network_rules, rank_rules, store_rules
+from ncdiag.hang import (
+    activity,
+    cluster_rules,
+    count_rules,
+    group_rules,
+    listen_rules,
+    network_rules,
+    rank_rules,
+    store_rules,
+)
 from ncdiag.hang.addresses import Picture
 from ncdiag.hang.claims import LIKELY, POSSIBLE, Claim, claim, names, numbers, seen
 from ncdiag.hang.fold import folds
@@ -19,7 +28,8 @@ RULES = (
     rank_rules.stopped,
     store_rules.layout,
     network_rules.unanswered,
-    network_rules.advertised,
+    listen_rules.queues,
+    listen_rules.groups,
     store_rules.meeting,
     network_rules.lookups,
     cluster_rules.placement,
@@ -71,7 +81,7 @@ def _calm(scene: Scene, claims: Sequence[Claim]) -> Optional[Claim]:
     members = scene.ranks or scene.views
     if any(view.verdict in ("dead", "stopped", "stuck", "unknown") for view in members):
         return None
-    moving = [view for view in (*scene.ranks, *(view for view in scene.managers if not scene.ranks))
+    moving = [view for view in (*scene.ranks, *(view for view in scene.managers if not scene.ranks or scene.absent))
               if view.verdict == "progressing"]
     if moving and not any(found.culprits for found in claims):
         return claim("slow-not-hung", LIKELY, _moving(moving), [seen(view) for view in moving[:4]],
@@ -104,7 +114,7 @@ def _rank(claims: Sequence[Claim]) -> List[Claim]:
         else:
             merged[found.cause.cause] = found
     ranked = list(merged.values())
-    heads = [found for found in ranked if not _follows(found, ranked)]
+    heads = [found for found in ranked if not _follows(found, ranked)] or ranked[:1]
     for found in ranked:
         if found not in heads:
             heads[0].cause.secondary.extend(item for item in found.cause.evidence[:2]

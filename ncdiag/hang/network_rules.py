@@ -1,19 +1,18 @@
-"""What sockets say: who dials without an answer, who advertises an address nobody reaches, where bytes pile up."""
+"""What connections say: who dials without an answer, where bytes pile up, who waits for a name."""
 
 from __future__ import annotations
 
-from typing import Iterator, List, Optional, Sequence
+from typing import Any, Dict, Iterator, List
 
-from ncdiag.hang.addresses import WILDCARDS, Dial, Picture, loopback, split
-from ncdiag.hang.claims import LIKELY, POSSIBLE, SURE, Claim, claim, names
-from ncdiag.hang.scene import Scene, View
+from ncdiag.hang.addresses import Dial, Picture, split
+from ncdiag.hang.claims import LIKELY, POSSIBLE, SURE, Claim, chosen, claim, names
+from ncdiag.hang.scene import Scene
 from ncdiag.hang.verdict import Wait
 from ncdiag.model import Evidence
-from ncdiag.stages.order import PEERS, QUEUE, STORE
+from ncdiag.stages.order import QUEUE, STORE
 
 _GCS = 6379
 _WEB = (80, 443, 3128, 8080)
-_MESH = ("mesh", "groups", "nccl-init", "communicators", "collective")
 _JUMBO = 1400
 """Bytes: more than this waiting in one direction is more than fits the smallest usual MTU."""
 
@@ -54,70 +53,17 @@ def _dial(picture: Picture, dial: Dial) -> Claim:
     slug = "node-ip-wrong-interface" if dial.view.waiting in (QUEUE, STORE) else "socket-ifname-wrong"
     return claim(slug, SURE if picture.proven(other, home) else LIKELY,
                  f"{dial.listener.name} listens on {where}, which {node} does not reach; {node} reaches it at "
-                 f"{', '.join(sorted(usual))}", evidence + _settings(dial.listener), culprits=[dial.listener],
+                 f"{', '.join(sorted(usual))}", evidence + chosen(dial.listener), culprits=[dial.listener],
                  waits=arrow)
 
 
-def _blocked(dial: Dial, where: str, evidence: List[Evidence], arrow: List[Wait], place: dict,
+def _blocked(dial: Dial, where: str, evidence: List[Evidence], arrow: List[Wait], place: Dict[str, Any],
              proven: bool) -> Claim:
     listener = dial.listener
     assert listener is not None
     return claim("bootstrap-blocked-firewall", LIKELY if proven else POSSIBLE,
                  f"{listener.name} listens on {where}, the packets of {dial.view.name} to it are dropped", evidence,
                  where=place, waits=arrow)
-
-
-def _settings(view: View) -> List[Evidence]:
-    return [Evidence(f"environment of {view.name}", f"{key}={value}") for key, value in view.state.settings.items()
-            if key in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", "VLLM_HOST_IP", "TP_SOCKET_IFNAME")]
-
-
-def advertised(scene: Scene, picture: Picture) -> Iterator[Claim]:
-    """A rank waits for peers of other nodes, and listens for them where they cannot come."""
-    if not picture.spans_nodes:
-        return
-    queue = any(view.waiting == QUEUE for view in scene.views)
-    for view in scene.views:
-        waits = view.waiting in (PEERS, QUEUE) and view.stage in (*_MESH, "message-queues")
-        if not waits and not (queue and view.state.role in ("engine-core", "headless")):
-            continue
-        local = _listens(view)
-        bad = sorted({host for host in local if loopback(host)})
-        if bad and (queue or view.stage in _MESH):
-            yield _on_loopback(view, bad, queue)
-        elif view.stage in ("mesh", "groups") and not queue:
-            yield from _elsewhere(picture, view, local)
-
-
-def _listens(view: View) -> List[str]:
-    return [split(socket.local)[0] for socket in view.state.sockets
-            if socket.state == "LISTEN" and split(socket.local)[0] not in WILDCARDS]
-
-
-def _on_loopback(view: View, hosts: Sequence[str], queue: bool) -> Claim:
-    evidence = [Evidence(f"sockets of {view.name}", f"LISTEN on {', '.join(hosts)}"), *_settings(view)]
-    where = f"{view.name} listens for the other nodes on {', '.join(hosts)}, which only its own node reaches"
-    settings = view.state.settings
-    if queue:
-        sure = loopback(settings.get("VLLM_HOST_IP", ""))
-        return claim("node-ip-wrong-interface", SURE if sure else LIKELY, where, evidence, culprits=[view])
-    named = settings.get("GLOO_SOCKET_IFNAME") or settings.get("NCCL_SOCKET_IFNAME")
-    if named:
-        return claim("socket-ifname-wrong", LIKELY, where, evidence, culprits=[view])
-    return claim("hostname-resolves-to-loopback", LIKELY, where, evidence, culprits=[view])
-
-
-def _elsewhere(picture: Picture, view: View, local: Sequence[str]) -> Iterator[Claim]:
-    """It listens on an address that differs from the one at which the other nodes have reached it."""
-    node = view.home
-    usual = {address for other in picture.known if other != node for address in picture.proven(node, other)}
-    usual |= {split(s.local)[0] for s in view.state.sockets if s.state == "ESTABLISHED"}
-    odd = sorted({host for host in local if host not in usual and not loopback(host)})
-    if usual and odd and not any(host in usual for host in local) and _settings(view):
-        yield claim("socket-ifname-wrong", POSSIBLE, f"{view.name} listens for its peers on {', '.join(odd)}, but talks "
-                    f"to them from {', '.join(sorted(usual))}",
-                    [Evidence(f"sockets of {view.name}", f"LISTEN on {', '.join(odd)}"), *_settings(view)],
-                    culprits=[view])
 
 
 def silent_link(scene: Scene, picture: Picture) -> Iterator[Claim]:
@@ -145,7 +91,7 @@ def lookups(scene: Scene, picture: Picture) -> Iterator[Claim]:
     """A rank waits for the answer of a name server."""
     for view in scene.views:
         if view.waiting == "dns" and view.verdict in ("stuck", "unknown"):
-            text: Optional[str] = "waits for a name look-up"
-            yield claim("dns-unresponsive", LIKELY if view.verdict == "stuck" else POSSIBLE, f"{view.name} {text}",
+            yield claim("dns-unresponsive", LIKELY if view.verdict == "stuck" else POSSIBLE,
+                        f"{view.name} waits for a name look-up",
                         [Evidence(f"stack of {view.name}", view.match.why.name if view.match.why else "dns")],
                         culprits=[view])
