@@ -45,7 +45,8 @@ def _same_place(scene: Scene) -> Iterator[Claim]:
 def meeting(scene: Scene, picture: Picture) -> Iterator[Claim]:
     """Ranks that wait at the store."""
     at_store = [view for view in scene.ranks if view.stage == "rendezvous" and view.witness]
-    if not at_store:
+    coming = bool(scene.absent) and any(view.verdict == "progressing" for view in scene.managers)
+    if not at_store or coming:      # who starts the ranks that are not there yet is still at work
         return
     master = _master(scene, picture)
     if master is None:
