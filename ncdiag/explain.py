@@ -117,9 +117,10 @@ def explain(signals: Iterable[Signal], remedies: dict[str, str], steps: dict[str
     heads, folded = _fold(ranked)
     causes = [_cause(group, remedies) for group in heads]
     _doubt(heads, causes)
+    causes.extend(_also(heads, causes, remedies))
     symptoms = sorted((s for s in loose if s.says is Says.SYMPTOM), key=lambda s: s.order)
     if symptoms and not any(group[0].says >= Says.STRONG and not group[0].condition for group in heads):
-        causes = _unresolved(symptoms, causes, remedies)
+        causes = _unresolved(symptoms, causes, remedies, {group[0].cause for group in heads if not group[0].condition})
     if not causes:
         causes = [_nothing(loose)]
     _attach(causes[0], [*folded, *sorted(loose, key=lambda s: (-s.says, s.order))])
@@ -208,12 +209,22 @@ def _doubt(heads: Sequence[list[Signal]], causes: Sequence[Cause]) -> None:
         causes[index].confidence = "likely"
 
 
-def _unresolved(symptoms: Sequence[Signal], causes: list[Cause], remedies: dict[str, str]) -> list[Cause]:
-    """Symptoms without a cause: what is weaker than a likely cause comes after `unresolved`, unless it fits the symptoms."""
+def _also(heads: Sequence[list[Signal]], causes: Sequence[Cause], remedies: dict[str, str]) -> list[Cause]:
+    """Other causes that fit the same lines of the first cause, where its software does not name it."""
+    if not heads or heads[0][0].says is Says.NAMED or heads[0][0].condition:
+        return []
+    known = {cause.cause for cause in causes}
+    first = heads[0][0]
+    return [Cause(name, "possible", "fits, too: " + first.summary, dict(first.where), list(first.evidence[:3]), remedy=remedies.get(name, ""))
+            for name in first.candidates if name not in known]
+
+
+def _unresolved(symptoms: Sequence[Signal], causes: list[Cause], remedies: dict[str, str], strong: set[str]) -> list[Cause]:
+    """Symptoms without a cause: a condition that is only possible comes after `unresolved`, unless it fits the symptoms. `strong`: what ends jobs."""
     first = symptoms[0]
     known = {cause.cause for cause in causes}
     candidates = [name for symptom in symptoms for name in symptom.candidates]
-    fitting = [cause for cause in causes if cause.confidence != "possible" or cause.cause in candidates]
+    fitting = [cause for cause in causes if cause.confidence != "possible" or cause.cause in candidates or cause.cause in strong]
     rest = [cause for cause in causes if cause not in fitting and cause.cause not in GOOD]
     head = Cause("unresolved", "possible", first.summary, dict(first.where), list(first.evidence[:EVIDENCE_LIMIT]),
                  remedy="collect what is listed under next; do not change settings on this evidence alone")

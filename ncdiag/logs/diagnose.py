@@ -54,6 +54,7 @@ def of_streams(streams: Iterable[Stream], notes: list[str] | None = None) -> Dia
     facts = nccl.finish()
     readers.exceptions.known = scanner.matched
     signals = _without_the_end([*scanner.signals(), *structure.signals(facts, order)], readers)
+    _unlimited(signals, readers)
     _silent_death(signals, readers, len(order))
     signals.extend(_outcome(signals, readers, facts, order))
     return Diagnosis(explain(signals, REMEDIES, NEXT), facts, list(order), [*notes, *facts.notes], [(name, stage) for name, stage, _ in readers.starts.reached()])
@@ -72,6 +73,15 @@ def _without_the_end(signals: Sequence[Signal], readers: Readers) -> list[Signal
         return weak and (after or (source not in ended and signal.says is Says.CASCADE))
 
     return [signal for signal in signals if not noise(signal)]
+
+
+def _unlimited(signals: Sequence[Signal], readers: Readers) -> None:
+    """Locked memory is known to be unlimited: registering memory fails for another reason."""
+    if readers.limits.unlimited is None:
+        return
+    for signal in signals:
+        if signal.cause in ("memlock-limit", "rdma-memory-registration") and signal.says is not Says.NAMED:
+            signal.says = Says.HINT if signal.cause == "memlock-limit" else Says.STRONG
 
 
 def _silent_death(signals: Sequence[Signal], readers: Readers, sources: int) -> None:

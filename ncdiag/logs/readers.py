@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from ncdiag.logs.addresses import Addresses
 from ncdiag.logs.bench import Bench
 from ncdiag.logs.pasted.gids import Gids
+from ncdiag.logs.pasted.limits import Limits
 from ncdiag.logs.pasted.smi import Smi
 from ncdiag.logs.pasted.system import FileSystems, Links, Processes
 from ncdiag.logs.pasted.verbs import Verbs
@@ -28,8 +29,9 @@ class Readers:
     sockets: Sockets = field(default_factory=Sockets)
     watchdog: Watchdog = field(default_factory=Watchdog)
     exceptions: Exceptions = field(default_factory=Exceptions)
+    limits: Limits = field(default_factory=Limits)
     verbs: Verbs = field(default_factory=Verbs)
     others: tuple[Reader, ...] = field(default_factory=lambda: (OutOfMemory(), Addresses(), Gids(), Smi(), FileSystems(), Links(), Processes()))
 
     def all(self) -> list[Reader]:
-        return [self.starts, self.bench, self.stacks, self.sockets, self.watchdog, self.exceptions, self.verbs, *self.others]
+        return [self.starts, self.bench, self.stacks, self.sockets, self.watchdog, self.exceptions, self.verbs, self.limits, *self.others]

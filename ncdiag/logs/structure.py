@@ -28,6 +28,7 @@ def signals(facts: NcclFacts, order: dict[str, float]) -> Iterator[Signal]:
     yield from look.lonely()
     yield from look.stuck()
     yield from look.peer_access()
+    yield from look.devices()
 
 
 class _Look:
@@ -158,6 +159,26 @@ class _Look:
         if "connect" in stages or "exchange" in stages:
             return ("ib-path-unreachable", "p2p-broken", "bootstrap-blocked-firewall")
         return ("rank-missing", "rank-stuck-outside-collective", "gpu-hardware-fault")
+
+    def devices(self) -> Iterator[Signal]:
+        """Different devices on the nodes, or devices of two fabrics in one process, in a job that is not healthy."""
+        troubled = self._unfinished() or any(event.kind in ("ib-completion-error", "ib-verbs-failed") for event in self.facts.events)
+        with_devices = [process for process in self.facts.processes if process.net_devices and process.net_devices[0].link]
+        for process in with_devices:
+            links = {device.link for device in process.net_devices if device.link}
+            if len(links) > 1 and troubled:
+                evidence, order = self.at(self._of(process, "net_devices"))
+                yield Signal("mixed-hca-fabrics", Says.HINT, f"{process.host} uses InfiniBand and RoCE devices together", evidence, {"node": process.host}, order=order + 0.5,
+                             remedy="name the devices of one fabric on all nodes: NCCL_IB_HCA==mlx5_0,mlx5_1…")
+                break
+        counts: dict[int, Process] = {}
+        for process in with_devices:
+            counts.setdefault(len(process.net_devices), process)
+        if len(counts) > 1 and troubled:
+            some = list(counts.values())[:2]
+            lines = [self.at(self._of(process, "net_devices")) for process in some]
+            yield Signal("hca-mismatch-between-nodes", Says.HINT, " and ".join(f"{process.host} uses {len(process.net_devices)} RDMA devices" for process in some), [item for evidence, _ in lines for item in evidence],
+                         {"node": min(some, key=lambda p: len(p.net_devices)).host}, order=min(o for _, o in lines))
 
     def peer_access(self) -> Iterator[Signal]:
         """All ranks are up and only peer memory joins them: if it hangs afterwards, that is the first suspect."""

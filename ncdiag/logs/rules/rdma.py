@@ -27,9 +27,9 @@ RULES = (
     rule("mixed-hca-fabrics", Says.NAMED, ("incompatible devices", "device is incompatible with the local"), "InfiniBand and Ethernet devices are used together", r"NET/IB|Remote \S+ device is",
          remedy="name the devices of one fabric on all nodes: NCCL_IB_HCA==mlx5_0,mlx5_1…"),
     # --- path
-    rule("ib-path-unreachable", Says.STRONG, ("Got completion", "Transport retry count exceeded", "transport retry counter exceeded", "ransport retry count", "RETRY_EXC_ERR", "IBV_WC_RETRY_EXC_ERR"),
+    rule("ib-path-unreachable", Says.STRONG, ("Got completion", "Transport retry count exceeded", "transport retry counter exceeded", "ransport retry count", "Failed status 12", "RETRY_EXC_ERR", "IBV_WC_RETRY_EXC_ERR"),
          "RDMA packets to {peer} are not acknowledged (status 12, retry exceeded)",
-         r"Got completion(?: from peer (?P<peer>[\w.:\[\]-]+?)<\d+>)? with (?:error |status=)(?:\w+\()?12\b.*?(?:hca (?P<device>\S+))?$|[Rr]etry count(?:er)? exceeded|RETRY_EXC_ERR",
+         r"Got completion(?: from peer (?P<peer>[\w.:\[\]-]+?)<\d+>)? with (?:error |status=)(?:\w+\()?12\b.*?(?:hca (?P<device>\S+))?$|[Rr]etry count(?:er)? exceeded|RETRY_EXC_ERR|Failed status 12\b",
          remedy="check the path between the two devices: port state, same fabric and VLAN, GID index, MTU; test with ib_write_bw between exactly these two"),
     rule("ib-path-unreachable", Says.HINT, ("Got completion",), "RDMA receiver not ready at {peer} (status 13)", r"Got completion(?: from peer (?P<peer>[\w.:\[\]-]+?)<\d+>)? with (?:error |status=)(?:\w+\()?13\b", candidates=("rank-stuck-outside-collective",)),
     rule("mtu-mismatch", Says.HINT, ("Got completion", "LOC_LEN_ERR"), "an RDMA message did not fit (status 1, local length): the two ends' MTU may differ", r"with (?:error |status=)(?:\w+\()?1\b|LOC_LEN_ERR", candidates=("collective-desync",)),
