@@ -54,6 +54,8 @@ class Target:
     timeout_s: float = 60.0
     ssh_user: str | None = None
     ssh_config: str | None = None
+    _kept: list[NodeFacts] = field(default_factory=list, init=False)
+    """What was captured does not change, so it is read once."""
 
     @property
     def live(self) -> bool:
@@ -72,7 +74,11 @@ class Target:
             chosen = probes.chosen([probe_id])
         except (KeyError, FileNotFoundError):
             return [unknown(f"there is no probe {probe_id} in this ncdiag", source="registry")]
-        found = self._collect(probes, chosen, self.folders, self.timeout_s)
+        if self.live:
+            found = self._collect(probes, chosen, self.folders, self.timeout_s)
+        else:
+            self._kept = self._kept or self._collect(probes, probes, self.folders, self.timeout_s)
+            found = self._kept
         return check(Snapshot({node.node: node for node in found}, self.plan), chosen)
 
     def run(self, argv: Sequence[str], limit_s: int) -> list[Answer]:

@@ -11,6 +11,7 @@ from ncdiag.model import NodeFacts, Snapshot
 from ncdiag.playbook.actions import Inputs, Prepared
 from ncdiag.playbook.evidence import judge
 from ncdiag.playbook.lint import proved
+from ncdiag.playbook.loader import load, names
 from ncdiag.playbook.record import Record, Seen, Taken, as_markdown, shorten
 from ncdiag.playbook.runner import Nobody, Walk
 from ncdiag.playbook.schema import Expect, RemedyStep
@@ -270,3 +271,24 @@ def test_a_long_answer_keeps_head_and_tail() -> None:
     short = shorten("a" * 5000 + "z" * 5000)
     assert short.startswith("aaa") and short.endswith("zzz")
     assert "6000 characters left out" in short
+
+
+TREES = Path(__file__).parents[1] / "trees"
+
+
+@pytest.mark.parametrize("name", names())
+def test_every_playbook_can_be_walked_on_a_captured_machine(name: str) -> None:
+    tree = next(TREES.glob("*.tar.gz"))
+    record = Walk(Target(f"file:{tree}"), proved).run(proved(name))
+    assert record.steps and record.ended and not record.cut_short
+    assert "applied" not in [step.outcome for step in record.steps]
+    assert record.result in ("clear", "to-do", "incomplete")
+    assert len(as_markdown(record)) < 200_000
+
+
+@pytest.mark.parametrize("symptom", [*load("triage").steps[0].outcomes()])
+def test_triage_from_each_symptom(symptom: str) -> None:
+    tree = next(TREES.glob("*.tar.gz"))
+    record = Walk(Target(f"file:{tree}"), proved, Nobody({"symptom": symptom})).run(proved("triage"))
+    assert len(record.steps) > 3
+    assert not record.cut_short
