@@ -328,8 +328,6 @@ class RankState:
     syscall: str = ""
     kernel_stack: List[str] = field(default_factory=list)
     age_s: Optional[float] = None
-    asleep_s: Optional[float] = None
-    """How long its main thread had not run when it was first looked at (/proc/PID/sched); None where that is not known."""
     threads: List[Dict[str, Any]] = field(default_factory=list)
     """`{"name", "active", "main": bool, "frames": [Frame…]}`, innermost frame first."""
     stack_error: Optional[str] = None
@@ -339,10 +337,10 @@ class RankState:
     settings: Dict[str, str] = field(default_factory=dict)
     """Variables of its environment that matter (NCCL, gloo, vLLM, torch, Ray, MASTER_*), redacted."""
     log_tail: List[str] = field(default_factory=list)
-    log_source: str = ""
-    """The file that `log_tail` was read from."""
     gpu: Dict[str, Any] = field(default_factory=dict)
     parent: Optional[int] = None
+    log_source: str = ""
+    """The file that `log_tail` was read from."""
     ns_pid: Optional[int] = None
     """Its pid inside its container, as its own log lines have it; None where that is `pid`."""
     frozen: Optional[bool] = None
@@ -359,6 +357,8 @@ class RankState:
     """What says its rank: `environment`, `title`, `log`, `locals`, `order`."""
     notes: List[str] = field(default_factory=list)
     """What could not be read of it, each with the way out."""
+    asleep_s: Optional[float] = None
+    """How long its main thread had not run when it was first looked at (/proc/PID/sched); None where that is not known."""
 
     def as_dict(self) -> Dict[str, Any]:
         """Plain JSON, which `from_dict` reads."""
