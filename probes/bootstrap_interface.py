@@ -15,7 +15,7 @@ from ncdiag.model import Finding, Probe, Snapshot, fail, ok, unknown, warn
 from ncdiag.nccl import addressing, interfaces, node
 from ncdiag.nccl.addressing import Advertised
 from ncdiag.nccl.interfaces import Address, Choice
-from ncdiag.nccl.reach import useless, way
+from ncdiag.nccl.reach import has_default, useless, way
 from ncdiag.nccl.version import NEWEST_READ, dotted
 
 JUST_BEFORE = (2, 28, 2)
@@ -208,8 +208,8 @@ def _between(views: List[View], shared: Set[str]) -> Iterator[Finding]:
 
 def _unreachable(view: View, others: List[View], shared: Set[str]) -> Iterator[Finding]:
     """Nodes whose chosen address this one has no way to; the one with the odd network is the one to change."""
-    blind = [other for other in others if other.chosen is not None and not useless(other.chosen.address)
-             and way(view.addresses, view.routes, other.chosen.address) is None]
+    blind = [other for other in others if other.chosen is not None and not has_default(view.routes, other.chosen.address)
+             and not useless(other.chosen.address) and way(view.addresses, view.routes, other.chosen.address) is None]
     if blind:
         first = blind[0].chosen
         yield fail("%s has no route to %s, the address that NCCL will take on %s%s" % (

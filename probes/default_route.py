@@ -15,6 +15,7 @@ from typing import Any, Dict, Iterator, List, Optional, TypedDict
 from ncdiag import rtnetlink
 from ncdiag.host import Host, HostError
 from ncdiag.model import Finding, Probe, Snapshot, ok, unknown, warn
+from ncdiag.nccl.namespace import must_be_ours
 
 OUTSIDE = {"inet": (socket.AF_INET, "8.8.8.8"), "inet6": (socket.AF_INET6, "2001:4860:4860::8888")}
 """Addresses that vLLM and Ray ask the route to. A UDP connect sends nothing."""
@@ -31,6 +32,7 @@ class Facts(TypedDict):
 
 
 def collect(host: Host) -> Facts:
+    must_be_ours(host)
     try:
         routes, source = host.ask("rtnetlink routes", rtnetlink.routes), "rtnetlink"
     except HostError:
@@ -80,6 +82,9 @@ def judge(snapshot: Snapshot) -> Iterator[Finding]:
                        node, source=facts["source"], observed=seen, expected="a default route, or the address named",
                        cause="node-ip-wrong-interface",
                        remedy="export VLLM_HOST_IP=<this node's address> on every node, and start Ray with --node-ip-address=<the same>")
+        elif best is None and told is not None:
+            yield ok("no default route is in the main table, but traffic to the outside leaves from %s (a routing rule, or another table)"
+                     % " and ".join(sorted(filter(None, told.values()))), node, source=facts["source"], observed=seen)
         elif best is None:
             yield unknown("no default route is in the main table; where traffic to the outside leaves was not asked", node,
                           source=facts["source"], remedy="run ncdiag on the node itself")

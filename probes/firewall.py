@@ -14,7 +14,8 @@ from typing import Any, Dict, Iterator, List, NamedTuple, Optional, TypedDict
 from ncdiag import rtnetlink
 from ncdiag.host import Absent, Host, HostError
 from ncdiag.model import Finding, Probe, Snapshot, fail, ok, unknown, warn
-from ncdiag.nccl import interfaces, node, packet_filter
+from ncdiag.nccl import filter_rules, interfaces, node, packet_filter
+from ncdiag.nccl.namespace import must_be_ours
 from ncdiag.nccl.packet_filter import Flow
 from ncdiag.nccl.reach import useless
 
@@ -29,13 +30,14 @@ LEGACY = (("/proc/net/ip_tables_names", "iptables-legacy-save", "ip"), ("/proc/n
 
 class Facts(TypedDict):
     tables: List[Dict[str, Any]]
-    """Chains that a packet of this machine passes (see ncdiag.nccl.packet_filter.parse_nft)."""
+    """Chains that a packet of this machine passes (see ncdiag.nccl.filter_rules)."""
     unread: List[str]
     """What could not be read, with the reason. Not empty: `tables` may lack rules."""
     source: str
 
 
 def collect(host: Host) -> Facts:
+    must_be_ours(host)
     facts: Facts = {"tables": [], "unread": [], "source": "nfnetlink"}
     _nftables(host, facts)
     for names, command, family in LEGACY:
@@ -46,15 +48,15 @@ def collect(host: Host) -> Facts:
             continue
         if present:
             try:
-                facts["tables"] += packet_filter.parse_iptables(host.run([command]).out, family)
+                facts["tables"] += filter_rules.parse_iptables(host.run([command]).out, family)
                 facts["source"] += ", " + command
             except HostError as error:
                 facts["unread"].append(str(error))
     if host.recorded and not facts["tables"] and not facts["unread"]:
         facts["unread"].append("it was not recorded")
-    if sum(len(chain["rules"]) for table in facts["tables"] for chain in table["chains"].values()) > packet_filter.MAX_RULES:
+    if sum(len(chain["rules"]) for table in facts["tables"] for chain in table["chains"].values()) > filter_rules.MAX_RULES:
         facts["tables"] = []
-        facts["unread"].append("more than %d rules" % packet_filter.MAX_RULES)
+        facts["unread"].append("more than %d rules" % filter_rules.MAX_RULES)
     return facts
 
 
@@ -72,7 +74,7 @@ def _nftables(host: Host, facts: Facts) -> None:
         output = host.run(["nft", "list", "ruleset"])
         if output.rc:
             facts["unread"].append("nft list ruleset: %s" % (output.err.strip() or "exit status %d" % output.rc).splitlines()[0])
-        facts["tables"] += packet_filter.parse_nft(output.out)
+        facts["tables"] += filter_rules.parse_nft(output.out)
         facts["source"] = "nft list ruleset"
     except HostError as error:
         facts["unread"].append(str(error))

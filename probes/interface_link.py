@@ -15,6 +15,7 @@ from ncdiag import rtnetlink
 from ncdiag.host import Host, HostError
 from ncdiag.model import Finding, Probe, Snapshot, ok, skip, unknown, warn
 from ncdiag.nccl import interfaces
+from ncdiag.nccl.namespace import must_be_ours
 
 WINDOW_S = 0.5
 """Between the two readings."""
@@ -43,6 +44,7 @@ class Facts(TypedDict):
 
 
 def collect(host: Host) -> Facts:
+    must_be_ours(host)
     try:
         grown = host.ask("growth of the link counters", _growth)
     except HostError:

@@ -17,6 +17,7 @@ from typing import Any, Dict, List, Optional, Tuple, TypedDict
 from ncdiag import rtnetlink
 from ncdiag.host import Host, HostError
 from ncdiag.model import Probe
+from ncdiag.nccl.namespace import must_be_ours
 
 NET = "/sys/class/net"
 MAX_DETAILED = 256
@@ -74,6 +75,7 @@ class Facts(TypedDict):
 
 
 def collect(host: Host) -> Facts:
+    must_be_ours(host)
     source, links, addresses = _read(host)
     for place, link in enumerate(links):
         link.update(_details(host, link) if place < MAX_DETAILED and link["kind"] not in ("veth", "dummy") else _NO_DETAILS)

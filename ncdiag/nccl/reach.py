@@ -28,6 +28,12 @@ def way(addresses: Sequence[Address], routes: Optional[Sequence[Mapping[str, Any
     return None if best < 0 else "route" if best else "default"
 
 
+def has_default(routes: Optional[Sequence[Mapping[str, Any]]], address: str) -> bool:
+    """Whether a default route of the address's family is there, so that `way` finds one to anything; also where routes were not read."""
+    family = "inet6" if ":" in address else "inet"
+    return routes is None or any(route["bits"] == 0 and route["family"] == family for route in routes)
+
+
 def useless(address: str) -> Optional[str]:
     """Why no other machine can use the address (`loopback`, `link-local`, `unspecified`), None when one may."""
     try:

@@ -24,7 +24,7 @@ def route(interface: str, metric: int = 0, bits: int = 0) -> dict[str, Any]:
     ([route("eth0", 100), route("eth1", 100)], {"inet": "192.0.2.5", "inet6": None}, "warn"),
     ([route("eth0", bits=24)], {"inet": None, "inet6": None}, "warn"),
     ([], None, "unknown"),
-    ([], {"inet": "192.0.2.5", "inet6": None}, "unknown"),
+    ([], {"inet": "192.0.2.5", "inet6": None}, "ok"),
 ])
 def test_judging(routes: list[dict[str, Any]], sources: dict[str, Any] | None, status: str) -> None:
     (finding,) = judged("default-route", {"a": {"default-route": {"source": "rtnetlink", "routes": routes, "sources": sources}}})

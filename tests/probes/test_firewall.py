@@ -10,7 +10,8 @@ import pytest
 
 from ncdiag.host import Host, Recorded
 from ncdiag.model import Plan
-from ncdiag.nccl.packet_filter import Flow, parse_iptables, parse_nft, walk
+from ncdiag.nccl.filter_rules import parse_iptables, parse_nft
+from ncdiag.nccl.packet_filter import Flow, walk
 from ncdiag.tree import MemoryTree
 from tests.probes.judging import collected, interfaces, judged
 from tests.probes.namespaces import facts_in, namespace, needs_root, python_in

@@ -2,11 +2,12 @@ from __future__ import annotations
 
 import errno
 import json
+import subprocess
 from pathlib import Path
 
 import pytest
 
-from ncdiag.host import Host, Recorded
+from ncdiag.host import Host, Recorded, Unreadable
 from ncdiag.tree import MemoryTree, open_tree
 from tests.probes.judging import collected
 from tests.probes.namespaces import facts_in, namespace, needs_root, python_in
@@ -113,3 +114,15 @@ def test_nothing_readable_names_all_three_reasons() -> None:
     tree.add_file("/META.json", json.dumps({"errors": {"/sys/class/net/eth0/flags": errno.EACCES}}).encode())
     with pytest.raises(Exception, match=r"rtnetlink .*ip -j addr.*/proc/net/route"):
         collected("interfaces", Recorded(tree))
+
+
+@pytest.mark.lab
+@pytest.mark.parametrize("probe", ["interfaces", "default-route", "firewall", "interface-link"])
+def test_the_network_of_another_namespace_is_not_taken_for_ours(probe: str) -> None:
+    needs_root()
+    with namespace("ncdiag-other", []) as name, \
+            subprocess.Popen(["ip", "netns", "exec", name, "sh", "-c", "echo up; read line"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as engine:
+        assert engine.stdout is not None and engine.stdout.readline()
+        with pytest.raises(Unreadable, match="nsenter"):
+            collected(probe, Host(pid=engine.pid))
+        engine.communicate(b"end\n")
