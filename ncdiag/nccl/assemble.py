@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Dict, List, Optional, Tuple
 
 from . import communicators, culprits, events
+from .event_log import EventLog
 from .log_facts import Event, NcclFacts, Source
 from .log_state import DESTROYED, ProcessState, RankState, Thread, line
 from .transports import Seen
@@ -12,9 +13,7 @@ from .transports import Seen
 Banner = Tuple[str, str, Optional[str]]  # source, version, CUDA
 
 
-def facts(
-    processes: List[ProcessState], event_threads: List[Tuple[Event, Thread]], sources: List[Source], banners: List[Banner], events_left_out: int
-) -> NcclFacts:
+def facts(processes: List[ProcessState], said: EventLog, sources: List[Source], banners: List[Banner]) -> NcclFacts:
     """Everything that was read, as plain data."""
     _adopt_versions(processes, banners)
     for index, process in enumerate(processes):
@@ -28,7 +27,7 @@ def facts(
     for process in processes:
         process.facts.stage = communicators.stage_of_process(process)
     numbers = {id(process): index for index, process in enumerate(processes)}
-    for event, thread in event_threads:
+    for event, thread in said.found:
         event.process = numbers[id(thread.process)]
         speaker = _speaks_for(event, thread)
         if speaker is not None:
@@ -40,7 +39,7 @@ def facts(
         culprits.name(communicator, idle)
     versions = sorted({process.facts.version for process in processes if process.facts.version} | {version for _, version, _ in banners})
     return NcclFacts(
-        [process.facts for process in processes], found, [event for event, _ in event_threads], sources, versions, events_left_out,
+        [process.facts for process in processes], found, [event for event, _ in said.found], sources, versions, said.left_out,
         _notes(sources, processes),
     )  # fmt: skip
 

@@ -22,19 +22,18 @@ from __future__ import annotations
 import contextlib
 import gc
 import re
-from typing import Dict, Iterable, Iterator, List, Optional, Set, Tuple
+from typing import Dict, Iterable, Iterator, List, Optional, Tuple
 
-from . import assemble, events, messages, transports
+from . import assemble, events, log_actions, messages, transports
 from . import log_state as state
-from .lines import LINE_LIMIT, Lines, Speaker, clean, label, speaker, time_of
-from .log_facts import TEXT_LIMIT, Event, NcclFacts, Source
-from .log_state import LINKS_LIMIT, ProcessState, Thread, line
+from .event_log import EventLog
+from .lines import LINE_LIMIT, Lines, clean
+from .log_facts import NcclFacts, Source
+from .log_state import LINKS_LIMIT, Thread
+from .speakers import Speakers
 from .transports import At
 
-EVENTS_LIMIT = 20_000
-CACHE_LIMIT = 16384  # messages and prefixes remembered
-THREADS_LIMIT = 50_000
-PROCESSES_LIMIT = 65_536
+CACHE_LIMIT = 8192  # messages remembered
 RECORDS_LIMIT = 64  # of one line
 KEPT = 4096  # bytes of a line that are kept as evidence until the end
 
@@ -43,7 +42,6 @@ _INFO = b"NCCL INFO "
 _NO_LINKS: Dict[bytes, int] = {}
 _RECORD = re.compile(rb"NCCL (INFO|WARN|ATTN|TRACE|CALL|DIAG|ERROR) ")
 _REPEATED = re.compile(rb" \[repeated (\d{1,9})x across (?:cluster|all nodes)\][^\n]*$")
-_GLUED = re.compile(rb"[^\s:\[\]<>|(){}\"'/]{1,255}:\d{1,10}:\d{1,10} (?:\[-?\d{1,10}\] )?(?:[\w./+-]{1,200}:\d{1,7} (?:\([^()]{0,200}\) )?)?$")
 
 
 @contextlib.contextmanager
@@ -66,15 +64,9 @@ class NcclLog:
         self._lines: Dict[str, Lines] = {}
         self._sources: Dict[str, Source] = {}
         self._source = Source("")
-        self._heads: Dict[bytes, Thread] = {}  # what stands before NCCL INFO, as it is; of the current source
-        self._tails: Dict[Tuple[bytes, bytes], Thread] = {}  # its last two words
-        self._threads: Dict[Tuple[object, ...], Thread] = {}
-        self._processes: Dict[Tuple[object, ...], ProcessState] = {}
-        self._hosts: Dict[int, Set[bytes]] = {}  # by pid
-        self._actions: Dict[bytes, messages.Action] = {}
-        self._events: Dict[Tuple[object, ...], Event] = {}
-        self._event_threads: List[Tuple[Event, Thread]] = []
-        self._events_left_out = 0
+        self._speakers = Speakers()
+        self._events = EventLog()
+        self._actions: Dict[bytes, log_actions.Action] = {}
         self._banners: List[Tuple[str, str, Optional[str]]] = []  # source, version, CUDA
 
     def feed(self, source: str, data: bytes) -> None:
@@ -114,22 +106,19 @@ class NcclLog:
         """What all of it says. The parser is not to be fed afterwards."""
         for source in list(self._lines):
             self.end(source)
-        return assemble.facts(
-            list(self._processes.values()), self._event_threads, list(self._sources.values()), self._banners, self._events_left_out
-        )
+        return assemble.facts(self._speakers.processes(), self._events, list(self._sources.values()), self._banners)
 
     # --- reading --------------------------------------------------------------------------------------------------------------------------
 
     def _begin(self, name: str) -> Source:
         if name != self._source.name or name not in self._sources:
             self._source = self._sources.setdefault(name, Source(name))
-            self._heads.clear()
-            self._tails.clear()
+            self._speakers.begin_source()
         return self._source
 
     def _read(self, lines: List[bytes], number: int) -> None:
         """The hot loop, about half a microsecond a line: channel lines of the same speaker in a row, other channel lines, other INFO lines."""
-        heads, actions, noise, source = self._heads, self._actions, messages.NOISE, self._source.name
+        heads, actions, noise, source = self._speakers.heads, self._actions, messages.NOISE, self._source.name
         run, cut, links, speaks, last = b"\n", 0, _NO_LINKS, None, b""  # the speaker of the last channel line, as prefix and as thread
         number -= 1
         for text in lines:
@@ -161,7 +150,7 @@ class NcclLog:
                     continue
                 thread.lines += 1
                 thread.last, thread.number = text[:KEPT], number
-                if action[0] is not messages.nothing:
+                if action[0] is not log_actions.nothing:
                     action[0](thread, (source, number, thread.last), *action[1])
             elif b"NCCL " in text:
                 self._other((source, number, text))
@@ -174,7 +163,7 @@ class NcclLog:
             self._joined(at)
             return None
         at = at if len(at[2]) <= KEPT else (at[0], at[1], at[2][:KEPT])
-        thread = self._heads.get(head) or self._thread(head, at)
+        thread = self._speakers.heads.get(head) or self._speakers.thread(head, at)
         rest = tail[2:]
         if rest in thread.links:
             thread.links[rest] += 1
@@ -210,17 +199,17 @@ class NcclLog:
             self._joined(at)
             return
         at = at if len(at[2]) <= KEPT else (at[0], at[1], at[2][:KEPT])
-        thread = self._thread(head, at)
+        thread = self._speakers.thread(head, at)
         thread.lines += 1
         action = self._actions.get(message)
         if action is None:
             message = self._unrepeated(message[:LINE_LIMIT]) if b" [repeated " in message else message[:LINE_LIMIT]
             action = messages.interpret(message)
             if action is None:
-                if events.INFO_HINTS.search(message) and self._event(thread, head, "INFO", message, at):
+                if events.INFO_HINTS.search(message) and self._events.add(thread, head, "INFO", message, at):
                     return
-                action = messages.nothing, ()
-            if len(message) <= 512 and action[0] not in messages.ONCE:
+                action = log_actions.nothing, ()
+            if len(message) <= 512 and action[0] not in log_actions.ONCE:
                 if len(self._actions) >= CACHE_LIMIT:
                     self._actions.clear()
                 self._actions[message] = action
@@ -236,12 +225,12 @@ class NcclLog:
             level = records[0].group(1).decode()
             if level in ("TRACE", "CALL"):
                 return
-            thread = self._thread(text[: records[0].start()], at)
+            thread = self._speakers.thread(text[: records[0].start()], at)
             thread.lines += 1
             if level == "INFO":
                 self._info(text[: records[0].start()], text[records[0].end() :], at)
             else:
-                self._event(thread, text[: records[0].start()], level, self._unrepeated(text[records[0].end() :]), at)
+                self._events.add(thread, text[: records[0].start()], level, self._unrepeated(text[records[0].end() :]), at)
         else:
             banner = messages.VERSION.search(text)
             if banner and len(self._banners) < 10_000:
@@ -263,91 +252,10 @@ class NcclLog:
         starts = []
         for index, record in enumerate(records):
             floor = records[index - 1].end() if index else 0
-            starts.append(floor + self._start(text[floor : record.start()], index == 0))
+            starts.append(floor + self._speakers.start(text[floor : record.start()], index == 0))
         for index, (record, start) in enumerate(zip(records, starts)):
             end = starts[index + 1] if index + 1 < len(records) else len(text)
             part = text[start:end]
             whole = index + 1 == len(records)
             if start <= record.start() < end and (whole or not part[record.start() - start :].startswith(_CHANNEL)):
                 self._read([part.rstrip() if not whole else part], number)
-
-    def _start(self, before: bytes, first: bool) -> int:
-        """Where the speaker of a record begins in what stands before it: at a host that is known, else after white space."""
-        match = _GLUED.search(before, max(0, len(before) - 560))
-        if first or not match:
-            return 0 if first else len(before)
-        host, pid = match.group().split(b":")[:2]
-        fits = [len(name) for name in self._hosts.get(int(pid), ()) if host.endswith(name)]
-        return match.start() + len(host) - max(fits) if fits else match.start()
-
-    def _thread(self, head: bytes, at: At) -> Thread:
-        """Who speaks. Equal prefixes are read once."""
-        thread = self._heads.get(head)
-        if thread is None:
-            thread = self._by_words(head, at)
-        thread.source, thread.number, thread.last = at
-        return thread
-
-    def _by_words(self, head: bytes, at: At) -> Thread:
-        """Where a time stamp makes all prefixes differ, their last two words are known."""
-        words = head.rsplit(None, 2)
-        key = (words[-2], words[-1]) if len(words) > 1 else (b"", head)
-        thread = self._tails.get(key)
-        if thread is None:
-            thread = self._speaker_thread(speaker(head), at)
-            if len(self._tails) < CACHE_LIMIT and thread.process.facts.pid is not None:
-                self._tails[key] = thread
-        if len(self._heads) < CACHE_LIMIT:
-            self._heads[head] = thread
-        return thread
-
-    def _speaker_thread(self, who: Speaker, at: At) -> Thread:
-        said = label(who.before)
-        key: Tuple[object, ...] = (who.host, who.pid)
-        if who.pid is None:
-            key = (None, None, at[0], said.get("pid"), said.get("rank"))
-        process = self._processes.get(key)
-        if process is None and len(self._processes) >= PROCESSES_LIMIT:
-            key = (None, None, "beyond the limit")
-            process = self._processes.get(key)
-        if process is None:
-            process = self._processes[key] = ProcessState(who.host, who.pid if who.pid is not None else said.get("pid"))
-            process.facts.first = line(at)
-            if who.host is not None and who.pid is not None:
-                self._hosts.setdefault(who.pid, set()).add(who.host.encode())
-        process.facts.label = process.facts.label or said
-        if at[0] not in process.facts.sources and len(process.facts.sources) < 100:
-            process.facts.sources.append(at[0])
-        tid = who.tid if len(self._threads) < THREADS_LIMIT else None
-        thread = self._threads.get(key + (tid, who.dev))
-        if thread is None:
-            thread = self._threads[key + (tid, who.dev)] = Thread(process, tid, who.dev)
-            process.threads.append(thread)
-        return thread
-
-    def _event(self, thread: Thread, head: bytes, level: str, raw: bytes, at: At) -> bool:
-        """Keep an error line, or count it where this process said it before. False when the line is none."""
-        message = raw[: 4 * TEXT_LIMIT].decode("utf-8", "replace").strip()[: 2 * TEXT_LIMIT]
-        found = events.read(message, level)
-        if found is None:
-            return False
-        kind, fields, secondary = found
-        key = (id(thread.process), kind, level, events.identity(fields, message))
-        known = self._events.get(key)
-        if known is not None:
-            known.count += 1
-            known.last_line = at[1]
-            return True
-        if len(self._events) >= EVENTS_LIMIT:
-            self._events_left_out += 1
-            return True
-        who = speaker(head)
-        facts = thread.process.facts
-        code = who.code if not who.function else f"{who.code} ({who.function})"
-        event = Event(
-            kind, level, message[:TEXT_LIMIT], line(at), fields, facts.host, facts.pid, thread.tid, code=code,
-            time=time_of(who.before), secondary=secondary, last_line=at[1],
-        )  # fmt: skip
-        self._events[key] = event
-        self._event_threads.append((event, thread))
-        return True
