@@ -25,7 +25,8 @@ OWN = ("VLLM_HOST_IP", "RAY_NODE_IP_ADDRESS")
 MASTER = ("MASTER_ADDR", "VLLM_DP_MASTER_IP")
 """Variables that name one node for all."""
 RAYLET = re.compile(r"/raylet(?:\0|$)")
-OPTION = re.compile(r"--(node[_-]ip[_-]address|gcs[_-]address)=([^\0]+)")
+OPTION = re.compile(r"\0--(node[_-]ip[_-]address|gcs[_-]address)=([^\0 ]+)(?=\0|$)")
+"""An argument of its own; the same words stand inside the commands that the raylet is to start."""
 WRONG = "node-ip-wrong-interface"
 
 
@@ -57,10 +58,20 @@ def collect(host: Host) -> Facts:
             continue
     raylets: List[Raylet] = []
     for pid, line in engine.processes(host):
-        if RAYLET.search(line.split("\0--")[0]):
+        if RAYLET.search(line.split("\0--")[0]) and _in_our_network(host, pid):
             told = {key.replace("-", "_"): value for key, value in OPTION.findall(line)}
             raylets.append({"pid": pid, "node_ip": told.get("node_ip_address"), "gcs_address": told.get("gcs_address")})
     return {"raylets": raylets, "lookups": lookups}
+
+
+def _in_our_network(host: Host, pid: int) -> bool:
+    """Not that of a container: a node of Kubernetes sees the raylets of its pods, whose addresses are none of its own."""
+    if host.recorded:
+        return True
+    try:
+        return host.link("/proc/%d/ns/net" % pid) == host.link("/proc/%d/ns/net" % host.pid if host.pid else "/proc/self/ns/net")
+    except HostError:
+        return False
 
 
 def _is_address(text: str) -> bool:

@@ -53,7 +53,7 @@ def _list_syntax(values: Mapping[str, str], machine: Machine) -> Iterator[Troubl
         names = parse(value).names
         if any(item[:1] in "^=" for item in names):
             plain = ",".join(item.lstrip("^=") for item in names)
-            yield Trouble(name, "%s=%s: a sign counts only at the very start, and ^ goes before =; NCCL looks for names that begin with %s" % (
+            yield Trouble(name, "%s=%s: a sign counts only at the very start, and ^ goes before =; NCCL takes %s for a name" % (
                 name, value, " and ".join(item for item in names if item[:1] in "^=")), "one sign in front of the whole list",
                 "export %s='%s%s'" % (name, "^=" if "^" in value and "=" in value else "^" if "^" in value else "=", plain))
         if " " in value:

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import subprocess
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,6 +10,7 @@ import pytest
 from ncdiag.host import Host, Recorded
 from ncdiag.tree import MemoryTree
 from tests.probes.judging import collected, interfaces, judged
+from tests.probes.namespaces import namespace, needs_root
 
 WRONG = "node-ip-wrong-interface"
 
@@ -63,9 +66,27 @@ def test_between_nodes(nodes: tuple[dict[str, Any], ...], expected: tuple[str, s
 
 def test_a_raylet_is_read_from_its_command_line() -> None:
     tree = MemoryTree()
-    tree.add_file("/proc/77/cmdline", b"/x/ray/core/src/ray/raylet/raylet\0--raylet_socket_name=/tmp/a\0--node_ip_address=192.0.2.7\0--gcs-address=192.0.2.1:6379\0")
+    tree.add_file("/proc/77/cmdline", b"/x/ray/core/src/ray/raylet/raylet\0--raylet_socket_name=/tmp/a\0--node_ip_address=192.0.2.7\0--gcs-address=192.0.2.1:6379\0"
+                  b"--agent_command=python agent.py --node-ip-address=192.0.2.8 --gcs-address=192.0.2.9:1\0")
     tree.add_file("/proc/78/cmdline", b"less\0raylet.out\0")
     assert collected("node-address", Recorded(tree))["raylets"] == [{"pid": 77, "node_ip": "192.0.2.7", "gcs_address": "192.0.2.1:6379"}]
+
+
+@pytest.mark.lab
+def test_a_raylet_of_a_container_is_not_ours(tmp_path: Path) -> None:
+    needs_root()
+    raylet = tmp_path / "raylet"
+    raylet.symlink_to("/bin/sh")
+    with namespace("ncdiag-ray", []) as name, subprocess.Popen(
+            ["ip", "netns", "exec", name, str(raylet), "-c", "echo up; read line", "x", "--node_ip_address=192.0.2.200"],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other, subprocess.Popen(
+            [str(raylet), "-c", "echo up; read line", "x", "--node_ip_address=192.0.2.201"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as ours:
+        for process in (other, ours):
+            assert process.stdout is not None and process.stdout.readline()
+        seen = [entry["node_ip"] for entry in collected("node-address", Host())["raylets"]]
+        other.communicate(b"end\n")
+        ours.communicate(b"end\n")
+    assert "192.0.2.201" in seen and "192.0.2.200" not in seen
 
 
 def test_live() -> None:
