@@ -357,8 +357,8 @@ class RankState:
     """What says its rank: `environment`, `title`, `log`, `locals`, `order`."""
     notes: List[str] = field(default_factory=list)
     """What could not be read of it, each with the way out."""
-    asleep_s: Optional[float] = None
-    """How long its main thread had not run when it was first looked at (/proc/PID/sched); None where that is not known."""
+    silent_s: Optional[float] = None
+    """How long nothing was written to its log; None where it has no log file."""
 
     def as_dict(self) -> Dict[str, Any]:
         """Plain JSON, which `from_dict` reads."""

@@ -44,8 +44,8 @@ RULES = (
 )
 """Every rule sees the whole scene; of equally sure causes the earlier rule's comes first."""
 
-ASLEEP_S = 1.0
-"""A main thread that ran within the last second polls: how long it has been at that is not known."""
+SILENT_S = 1.0
+"""A log that grew within the last second says nothing about how long a rank has been where it is."""
 _SAYS_LITTLE = ("healthy", "slow-not-hung", "unresolved")
 """What a log says of these proves nothing against what processes do now."""
 
@@ -181,8 +181,8 @@ def _row(view: View, culprit: bool, waits: Sequence[Wait]) -> RankVerdict:
         row.waits_for = stages.WAITING[view.waiting]
     frame = view.match.why
     row.why = f"{frame.name} ({frame.file}:{frame.line})" if frame is not None else view.state.stack_error or ""
-    if view.verdict in ("waiting", "stuck", "stopped") and (state.asleep_s or 0.0) >= ASLEEP_S:
-        row.since_s = state.asleep_s
+    if view.verdict in ("waiting", "stuck", "stopped") and (state.silent_s or 0.0) >= SILENT_S:
+        row.since_s = state.silent_s
     left = remaining(view.state.log_tail) if view.verdict == "progressing" else None
     row.left_s = left[0] if left else None
     return row

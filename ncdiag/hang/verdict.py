@@ -29,7 +29,7 @@ class RankVerdict:
     stage: str
     """A name of `ncdiag.stages.STAGES`."""
     since_s: Optional[float] = None
-    """How long it has not moved at least: since its main thread last ran; None where it polls, or that is not known."""
+    """How long it has been there, by the silence of its log; None where it has no log file."""
     waits_for: str = ""
     """In words: `rank 1 (gpu02)`, `its peers`, `a file`."""
     why: str = ""

@@ -12,7 +12,7 @@ def way_out(pid: int, reason: str) -> str:
     """One sentence on what py-spy said of `pid`: the object, the reason, and what to do."""
     if not os.path.exists(f"/proc/{pid}"):
         return f"process {pid} ended"
-    first = reason.splitlines()[0].removeprefix("Error: ").strip() if reason else "py-spy gave no reason"
+    first = _shortly(reason)
     if re.search(r"permission denied|operation not permitted|os error 1\b|os error 13\b", reason, re.I):
         return f"process {pid} may not be traced: {_denied(pid)}"
     if re.search(r"python version|Unsupported version|version of python", reason, re.I):
@@ -24,6 +24,15 @@ def way_out(pid: int, reason: str) -> str:
     if re.search(r"interpreter|PyRuntime|thread state", reason, re.I):
         return f"process {pid}: no Python interpreter found in it yet ({first}); it is starting or ending, run again"
     return f"process {pid}: {first}"
+
+
+def _shortly(reason: str) -> str:
+    """What failed, and the innermost cause of it."""
+    lines = [line.strip() for line in reason.splitlines() if line.strip() and not line.startswith("Caused by")]
+    if not lines:
+        return "py-spy gave no reason"
+    first, last = lines[0].removeprefix("Error: "), re.sub(r"^\d+: ", "", lines[-1])
+    return first if len(lines) == 1 or last in first else f"{first}: {last}"
 
 
 def _denied(pid: int) -> str:

@@ -41,7 +41,7 @@ Family = dict[int, Member]
 def find(host: Host, pids: Iterable[int]) -> Family:
     """The families of all `pids` together. Raises FamilyError when a pid is no process here."""
     machine, family = Machine(host), Family()
-    tops = dict.fromkeys(machine.top(_checked(machine, pid)) for pid in pids)
+    tops = dict.fromkeys(machine.top(seed) for pid in pids for seed in _seeds(machine, _checked(machine, pid)))
     for top in tops:
         _add(machine, family, top)
     for proc in list(_allies(machine, family)):
@@ -58,6 +58,21 @@ def _checked(machine: Machine, pid: int) -> int:
         listed = ", ".join(str(other) for other in inside[:5])
         raise FamilyError(f"no process {pid} here; inside a container that number is process {listed} of this machine: give that one")
     raise FamilyError(f"no process {pid} here: it has ended, or the number is from another container or machine")
+
+
+def _seeds(machine: Machine, pid: int) -> list[int]:
+    """`pid`, or, of a shell, a container's init or another wrapper, the Python programs that it started."""
+    proc = machine.get(pid)
+    if proc is None or proc.state == "Z" or roles.is_python(proc) or roles.is_launcher(proc):
+        return [pid]
+    below = [other for other in machine.below(pid) if roles.is_python(other) and not roles.is_helper(other)]
+    engines = {machine.top(other.pid) for other in below}
+    if os.path.basename(proc.exe) in SHELLS or len(engines) == 1:
+        seeds = [other.pid for other in below if other.parent == pid or machine.top(other.pid) == other.pid]
+        if seeds:
+            return seeds
+    shown = "; ".join(f"{other} ({machine.processes[other].command[:60]})" for other in sorted(engines)[:5])
+    raise FamilyError(f"process {pid} ({proc.comm}) is no Python program" + (f"; it started {shown}: give one of these" if shown else " and started none"))
 
 
 def _inner_pid(host: Host, pid: int) -> int | None:

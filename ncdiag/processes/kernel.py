@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
-import time
 from dataclasses import dataclass, field
 
 from ncdiag.host import Host, HostError
@@ -27,8 +25,6 @@ class KernelFacts:
     tracer: int | None = None
     frozen: bool | None = None
     ns_pid: int | None = None
-    asleep_s: float | None = None
-    """How long the main thread has not run: now minus `se.exec_start` of /proc/PID/sched (kernels with CONFIG_SCHED_DEBUG)."""
 
     @property
     def pausable(self) -> bool:
@@ -48,7 +44,6 @@ def look(host: Host, pid: int) -> KernelFacts:
     facts.stack = [line.split()[-1].split("+")[0] for line in _text(host, base + "/stack").splitlines() if line.strip()]
     facts.threads = _thread_states(host, base)
     facts.frozen = frozen(host, pid)
-    facts.asleep_s = _asleep(host, base) if proc.state not in "RZX" else None
     try:
         status = status_fields(host, base + "/status")
     except HostError:
@@ -77,12 +72,6 @@ def _thread_states(host: Host, base: str) -> dict[int, str]:
         if content:
             states[int(name)] = content.rpartition(") ")[2][:1]
     return states
-
-
-def _asleep(host: Host, base: str) -> float | None:
-    match = re.search(r"^se\.exec_start\s*:\s*(\d+\.\d+)", _text(host, base + "/sched"), re.M)
-    asleep = time.monotonic() - float(match.group(1)) / 1000 if match else -1.0
-    return round(asleep, 1) if asleep >= 0 else None
 
 
 def frozen(host: Host, pid: int) -> bool | None:

@@ -27,7 +27,7 @@ def read(host: Host, looks: Mapping[int, Look]) -> dict[str, logtail.Log]:
 
 def _tell(look: Look, log: logtail.Log, *, shared: bool) -> None:
     pids = (look.state.pid, look.kernel.ns_pid)
-    look.state.log_source = log.source
+    look.state.log_source, look.state.silent_s = log.source, log.silent_s
     look.state.log_tail = logtail.own_lines(log, pids, shared)
     if look.member.role in ("worker", "ray-worker"):
         whole = [*log.head, *log.tail]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import stat
+import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
@@ -30,6 +31,8 @@ class Log:
     tail: list[str] = field(default_factory=list)
     error: str | None = None
     """Why there is no log; None when there is one."""
+    silent_s: float | None = None
+    """Seconds since the file last grew, by its modification time."""
 
 
 def find(host: Host, pid: int, relatives: Iterable[int] = ()) -> Log:
@@ -115,7 +118,7 @@ def _read(path: str, name: str) -> Log:
         return Log(name, error=f"{name}: {error.strerror}")
     finally:
         os.close(descriptor)
-    return Log(redact.text(name), head, tail)
+    return Log(redact.text(name), head, tail, silent_s=round(max(time.time() - facts.st_mtime, 0.0), 1))
 
 
 _KEY_END = re.compile(r"\A(?:(?!-----BEGIN )[\s\S])*?-----END [A-Z ]*PRIVATE KEY-----")

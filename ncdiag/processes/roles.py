@@ -14,7 +14,7 @@ from ncdiag.processes.proc import Proc
 _HELPERS = re.compile(r"multiprocessing\.(?:resource_tracker|semaphore_tracker) import main"
                       r"|multiprocessing[/.]resource_tracker|loky\.backend\.resource_tracker"
                       r"|torch[/.]_inductor[/.]compile_worker|vllm\.model_executor\.models\.registry|triton[/.]backends"
-                      r"|ray[/.](?:_private[/.](?!workers[/.]default_worker)|dashboard[/.]|autoscaler[/.]|util[/.])|ray/core/src|(?:^| )-m pip |py-spy|joblib\.externals")
+                      r"|ray[/.](?:_private[/.](?!workers[/.]default_worker)|dashboard[/.]|autoscaler[/.]|util[/.])|ray/core/src|^ray::(?:IDLE|SPILL|RESTORE|DELETE|\w*Agent)|(?:^| )-m pip |py-spy|joblib\.externals")
 _FORK_SERVER = re.compile(r"multiprocessing\.forkserver import main")
 _SPAWN = re.compile(r"multiprocessing\.(?:spawn|popen_spawn_posix) import spawn_main|multiprocessing-fork")
 _LAUNCHERS = re.compile(r"torch[./]distributed[./](?:run|launch|elastic)|(?:^|[/ ])torchrun(?:$| )|accelerate(?:[/.]commands[/.]| )launch"

@@ -49,7 +49,6 @@ class Sampler:
             look = self.looks[pid] = Look(member, state)
             look.counters = progress.look(self._host, pid, [helper.pid for helper in member.helpers])
             look.kernel = kernel.look(self._host, pid)
-            state.asleep_s = look.kernel.asleep_s
             self._sockets(look, tables)
             look.gpu_bytes = self._gpu(look, found)
         self.logs = logs.read(self._host, self.looks)

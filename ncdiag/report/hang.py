@@ -86,8 +86,8 @@ def _since(row: RankVerdict) -> str:
         return "–"
     seconds = round(row.since_s)
     if seconds < 120:
-        return f"≥ {seconds} s"
-    return f"≥ {seconds // 60} min" if seconds < 7200 else f"≥ {seconds // 3600} h {seconds % 3600 // 60} min"
+        return f"{seconds} s"
+    return f"{seconds // 60} min" if seconds < 7200 else f"{seconds // 3600} h {seconds % 3600 // 60} min"
 
 
 def _waits(row: RankVerdict) -> Text:

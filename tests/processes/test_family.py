@@ -215,6 +215,27 @@ def test_the_terminal_and_an_outer_program_are_not_climbed_to() -> None:
     assert machine.roles(9) == {8: "api-server", 9: "engine-core"}
 
 
+def test_a_wrapper_leads_to_what_it_started() -> None:
+    machine = Machine()
+    machine.add(1, 0, "/usr/bin/tini\0--\0run.sh", "tini", exe="/usr/bin/tini")
+    machine.add(2, 1, "/bin/bash\0run.sh", "bash", exe="/usr/bin/bash")
+    vllm(machine, 3)
+    machine.add(3, 2, f"{PYTHON}\0/venv/bin/vllm\0serve\0/model")
+    assert set(machine.roles(1)) == set(machine.roles(2)) == {3, 5, 6, 7}
+
+
+def test_init_and_other_programs_are_no_engine() -> None:
+    machine = Machine()
+    machine.add(1, 0, "/sbin/init", "systemd", exe="/usr/lib/systemd/systemd")
+    machine.add(10, 1, "/usr/sbin/nginx", "nginx", exe="/usr/sbin/nginx")
+    for pid in (20, 30):
+        machine.add(pid, 1, f"{PYTHON}\0server{pid}.py")
+    with pytest.raises(FamilyError, match=r"process 1 \(systemd\) is no Python program; it started 20 .*server20.py\); 30 .*: give one of these"):
+        find(machine.host, [1])
+    with pytest.raises(FamilyError, match=r"process 10 \(nginx\) is no Python program and started none"):
+        find(machine.host, [10])
+
+
 def test_options_in_both_forms() -> None:
     argv = ["vllm", "serve", "m", "--tensor-parallel-size=4", "--master_port", "29501", "--nnodes"]
     assert option(argv, "--tensor-parallel-size", "-tp") == "4"

@@ -51,14 +51,6 @@ def test_a_stopped_program(tmp_path: Path) -> None:
         assert not kernel.look(Host(), program.pid).pausable
 
 
-def test_how_long_a_program_has_been_asleep(tmp_path: Path) -> None:
-    with running(LOCK, folder=tmp_path) as (program, _):
-        wait_for_state(program.pid, "S")
-        time.sleep(0.6)
-        asleep = kernel.look(Host(), program.pid).asleep_s
-        assert asleep is None or 0.3 <= asleep < 60
-
-
 def test_an_ended_program_is_gone(tmp_path: Path) -> None:
     with running(LOCK, folder=tmp_path) as (program, _):
         pass

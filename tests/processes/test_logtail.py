@@ -19,10 +19,12 @@ from tests.processes.programs import LOCK, running
 def test_the_file_behind_stderr_with_secrets_masked(tmp_path: Path) -> None:
     log = tmp_path / "node0.log"
     log.write_text("Loading: 10%\rLoading: 90%\nHF_TOKEN=hf_abcdefghijklmnopqrstuvwx\n")
+    os.utime(log, (time.time() - 600, time.time() - 600))
     with log.open("a") as file, running(LOCK, folder=tmp_path, stderr=file.fileno()) as (program, _):
         found = find(Host(), program.pid)
     assert found.source == str(log) and found.error is None
     assert found.tail == ["Loading: 90%", "HF_TOKEN=<redacted>"]
+    assert found.silent_s is not None and 599 < found.silent_s < 700
 
 
 def test_head_and_tail_of_a_long_log(tmp_path: Path) -> None:
