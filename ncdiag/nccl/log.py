@@ -138,7 +138,11 @@ class NcclLog:
                 head, message = parts
                 begins = message[:5]
                 if begins == b"Chann" and message[5:8] == b"el ":
-                    speaks = self._channel(head, message[8:], (source, number, text))
+                    speaks = heads.get(head)
+                    if speaks is not None and message[10:] in speaks.links:
+                        speaks.links[message[10:]] += 1
+                    else:
+                        speaks = self._channel(head, message[8:], (source, number, text))
                     if speaks is not None:
                         run, cut, links, last = head + _CHANNEL, len(head) + 20, speaks.links, text
                     continue
@@ -165,7 +169,7 @@ class NcclLog:
         at = at if len(at[2]) <= KEPT else (at[0], at[1], at[2][:KEPT])
         thread = self._speakers.heads.get(head) or self._speakers.thread(head, at)
         rest = tail[2:]
-        if rest in thread.links:
+        if rest in thread.links:  # a prefix with a time stamp: always new, its speaker is not
             thread.links[rest] += 1
             return thread
         if b" [repeated " in rest:
