@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import pickle
 import threading
 from pathlib import Path
@@ -52,7 +53,7 @@ def test_a_pickle_that_wants_to_run_something_is_refused(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("raw", [b"", b"\x80\x04", b"{", b"[]", b"{}", pickle.dumps([1]), pickle.dumps({"version": 1, "entries": 7}),
-                                 pickle.dumps({"version": "2", "entries": [1]}), os.urandom(64), b"\x80\x04\x95\xff\xff\xff\xff\xff\xff\xff\x7f."])
+                                 pickle.dumps({"version": "2", "entries": [1]}), random.Random(7).randbytes(64), b"\x80\x04\x95\xff\xff\xff\xff\xff\xff\xff\x7f."])
 def test_damaged_files_are_one_sentence(raw: bytes) -> None:
     with pytest.raises(recorder.DumpError):
         recorder.parse(raw)
