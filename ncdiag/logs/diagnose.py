@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ncdiag.explain import Says, Signal, Verdict, explain
 from ncdiag.logs import structure
+from ncdiag.logs.documents import Documents
 from ncdiag.logs.intake import Intake, Stream
 from ncdiag.logs.model import STANDING
 from ncdiag.logs.readers import Readers
@@ -43,9 +44,12 @@ def of_streams(streams: Iterable[Stream], notes: list[str] | None = None) -> Dia
     notes = [] if notes is None else notes
     readers = Readers()
     scanner, nccl = Scanner(RULES, readers.all()), NcclLog()
+    documents = Documents(readers.stacks)
     order: dict[str, float] = {}
     for stream in streams:
         order[stream.name] = float(scanner.position)
+        if documents.take(stream, order[stream.name]):
+            continue
         for first, block in blocks_of(stream.chunks):
             scanner.feed(stream.name, block, first)
             nccl.feed(stream.name, block + b"\n")
@@ -53,11 +57,13 @@ def of_streams(streams: Iterable[Stream], notes: list[str] | None = None) -> Dia
         nccl.end(stream.name)
     facts = nccl.finish()
     readers.exceptions.known = scanner.matched
-    signals = _without_the_end([*scanner.signals(), *structure.signals(facts, order)], readers)
+    signals = _without_the_end([*scanner.signals(), *documents.signals(), *structure.signals(facts, order)], readers)
     _unlimited(signals, readers)
     _silent_death(signals, readers, len(order))
     signals.extend(_outcome(signals, readers, facts, order))
-    return Diagnosis(explain(signals, REMEDIES, NEXT), facts, list(order), [*notes, *facts.notes], [(name, stage) for name, stage, _ in readers.starts.reached()])
+    if not signals and documents.fine is not None:
+        signals.append(replace(documents.fine, cause="healthy"))
+    return Diagnosis(explain(signals, REMEDIES, NEXT), facts, list(order), [*notes, *documents.notes, *facts.notes], [(name, stage) for name, stage, _ in readers.starts.reached()])
 
 
 def _without_the_end(signals: Sequence[Signal], readers: Readers) -> list[Signal]:

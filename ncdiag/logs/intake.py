@@ -132,20 +132,20 @@ class _Joined(io.RawIOBase):
 
 def _expand(kind: str, first: bytes, file: BinaryIO) -> Iterator[bytes]:
     joined = io.BufferedReader(_Joined(first, file), CHUNK)
-    reader: BinaryIO
+    reader: Any
     if kind == "gz":
-        reader = gzip.GzipFile(fileobj=joined)  # type: ignore[assignment]
+        reader = gzip.GzipFile(fileobj=joined)
     elif kind == "bz2":
-        reader = bz2.BZ2File(joined)  # type: ignore[assignment]
+        reader = bz2.BZ2File(joined)
     elif kind == "xz":
-        reader = lzma.LZMAFile(joined)  # type: ignore[assignment]  # noqa: SIM115
+        reader = lzma.LZMAFile(joined)  # noqa: SIM115
     else:
         reader = _zstd(joined)
-    while chunk := reader.read(CHUNK):
+    while chunk := reader.read1(CHUNK):  # what there is: a cut archive still gives its beginning
         yield chunk
 
 
-def _zstd(joined: Any) -> BinaryIO:
+def _zstd(joined: Any) -> Any:
     try:
         import zstandard  # type: ignore[import-not-found]
     except ImportError:

@@ -6,6 +6,7 @@ a shape that once held no literal of any rule is never looked at again.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -60,6 +61,13 @@ def literals_of(rules: Sequence[Rule], readers: Sequence[Reader]) -> list[str]:
     return sorted({text for rule in rules for text in rule.literals} | {text for reader in readers for text in reader.triggers})
 
 
+@functools.lru_cache(maxsize=4)
+def _expressions(words: tuple[str, ...]) -> tuple[re.Pattern[bytes], re.Pattern[str]]:
+    """What finds whether any of the words stands in a line, and what finds each of them."""
+    either = any_of(words)
+    return re.compile(either.encode()), re.compile(f"(?=({either}))")
+
+
 def any_of(words: Sequence[str]) -> str:
     """One expression that finds any of the words, or the beginning of it that is itself a word, as a tree of common beginnings."""
     tree: dict[str, Any] = {}
@@ -86,9 +94,7 @@ class Scanner:
     """Feeds lines to rules and readers."""
 
     def __init__(self, rules: Sequence[Rule], readers: Sequence[Reader]) -> None:
-        words = any_of(literals_of(rules, readers))
-        self._hint = re.compile(words.encode())
-        self._each = re.compile(f"(?=({words}))")
+        self._hint, self._each = _expressions(tuple(literals_of(rules, readers)))
         self._rules: dict[str, list[tuple[str, Rule]]] = {}
         self._triggers: dict[str, list[tuple[str, Reader]]] = {}
         for rule in rules:

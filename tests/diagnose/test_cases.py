@@ -43,6 +43,6 @@ def test_every_cause_of_the_rules_is_known() -> None:
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: f"{rule.cause or rule.says.name}-{rule.literals[0][:20]}")
-def test_summaries_name_groups_of_the_expression(rule) -> None:  # type: ignore[no-untyped-def]
+def test_summaries_name_groups_of_the_expression(rule) -> None:
     names = set(rule.regex.groupindex) if rule.regex else set()
     assert set(re.findall(r"\{(\w+)\}", rule.summary + rule.remedy)) <= {name.rstrip("23456789") for name in names}, rule.summary

@@ -1,0 +1,150 @@
+"""Files are recognised by content, read compressed, from folders and standard input; nothing a file holds breaks the rest."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import json
+import lzma
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from ncdiag.logs.diagnose import diagnose, of_streams
+from ncdiag.logs.intake import Intake, Stream
+
+SHM = b"h:1:2 [0] misc/shmutils.cc:72 NCCL WARN Error: failed to extend /dev/shm/nccl-Ab to 9637892 bytes\n"
+CASES = sorted((Path(__file__).parent / "cases").glob("*.log"))
+
+
+def first(*paths: Path) -> str:
+    return diagnose([str(path) for path in paths]).verdict.causes[0].cause
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, bz2.compress, lzma.compress, bytes], ids=["gz", "bz2", "xz", "plain"])
+def test_compressed_under_any_name(tmp_path: Path, pack) -> None:
+    path = tmp_path / "notes.dat"
+    path.write_bytes(pack(SHM))
+    assert first(path) == "shm-too-small"
+
+
+def test_zstd_without_its_reader_is_a_note(tmp_path: Path) -> None:
+    path = tmp_path / "x.log"
+    path.write_bytes(b"\x28\xb5\x2f\xfd" + b"\0" * 20)
+    found = diagnose([str(path)])
+    assert found.verdict.causes[0].cause == "unresolved" and found.notes
+
+
+def test_cut_archive_is_read_up_to_the_cut(tmp_path: Path) -> None:
+    path = tmp_path / "x.log.gz"
+    noise = random.Random(1).randbytes(200_000)
+    path.write_bytes(gzip.compress(SHM + noise)[:-1000])
+    found = diagnose([str(path)])
+    assert found.verdict.causes[0].cause == "shm-too-small" and "unfinished" in found.notes[0]
+
+
+def test_folder_with_rotated_binary_and_missing(tmp_path: Path) -> None:
+    (tmp_path / "node0").mkdir()
+    (tmp_path / "node0" / "vllm.log.1").write_bytes(SHM)
+    (tmp_path / "node0" / "core").write_bytes(b"\x7fELF" + b"\0" * 100)
+    (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
+    found = diagnose([str(tmp_path), str(tmp_path / "absent.log")])
+    assert found.verdict.causes[0].cause == "shm-too-small"
+    assert found.verdict.causes[0].evidence[0].source == os.path.join("node0", "vllm.log.1")
+    assert any("core" in note for note in found.notes) and any("absent.log" in note for note in found.notes)
+
+
+def test_unreadable_file_is_a_note(tmp_path: Path) -> None:
+    path = tmp_path / "x.log"
+    path.write_bytes(SHM)
+    path.chmod(0)
+    if os.access(path, os.R_OK):
+        pytest.skip("root reads everything")
+    assert Intake().streams([str(path)]) is not None and diagnose([str(path)]).notes
+
+
+def test_standard_input_and_exit_codes() -> None:
+    run = subprocess.run([sys.executable, "-m", "ncdiag", "diagnose", "-", "--format", "json"], input=SHM, capture_output=True, check=False)
+    data = json.loads(run.stdout)
+    assert run.returncode == 1 == data["exit"] and data["schema"] == 1 and data["command"] == "diagnose"
+    cause = data["causes"][0]
+    assert cause["cause"] == "shm-too-small" and cause["confidence"] == "sure" and cause["playbook"] == "shm-too-small"
+    assert cause["evidence"][0] == {"source": "stdin", "text": SHM.decode().strip(), "line": 1}
+    assert {"ranks", "communicators", "next", "notes"} <= set(data)
+
+
+def test_nothing_to_read_is_a_usage_error(tmp_path: Path) -> None:
+    run = subprocess.run([sys.executable, "-m", "ncdiag", "diagnose", str(tmp_path / "absent")], capture_output=True, text=True, check=False)
+    assert run.returncode == 2 and "no such file" in run.stderr
+
+
+def test_text_shows_verdict_evidence_and_no_control_characters(tmp_path: Path) -> None:
+    path = tmp_path / "x.log"
+    path.write_bytes(b"\x1b[31mh:1:2 [0] misc/shmutils.cc:72 NCCL WARN Error: failed to extend /dev/shm/nccl-\x07Ab to 9637892 bytes\x1b[0m\n")
+    run = subprocess.run([sys.executable, "-m", "ncdiag", "diagnose", str(path)], capture_output=True, text=True, check=False)
+    assert run.stdout.startswith("sure     shm-too-small") and "x.log:1" in run.stdout and "ncdiag playbook shm-too-small" in run.stdout
+    assert "\x1b" not in run.stdout and "\x07" not in run.stdout
+
+
+def test_secrets_in_evidence_are_masked(tmp_path: Path) -> None:
+    path = tmp_path / "x.log"
+    path.write_bytes(b"HF_TOKEN=hf_abcdefghijklmnopqrst OSError: [Errno 28] No space left on device: '/data'\n")
+    run = subprocess.run([sys.executable, "-m", "ncdiag", "diagnose", "--format", "json", str(path)], capture_output=True, text=True, check=False)
+    assert "disk-full" in run.stdout and "hf_abcdefgh" not in run.stdout
+
+
+def test_pyspy_json(tmp_path: Path) -> None:
+    def thread(pid: int, *frames: str) -> dict[str, object]:
+        return {"pid": pid, "thread_id": pid, "thread_name": "MainThread", "os_thread_id": pid, "active": False, "owns_gil": False,
+                "frames": [{"name": frame.split(" ")[0], "filename": frame.split(" ")[1], "short_filename": None, "line": 1} for frame in frames]}
+
+    for pid in (11, 12):
+        (tmp_path / f"{pid}.json").write_text(json.dumps([thread(pid, "all_reduce torch/distributed/distributed_c10d.py", "main /app/train.py")]))
+    (tmp_path / "13.json").write_text(json.dumps([thread(13, "acquire /usr/lib/python3.12/threading.py", "flush /app/tracking.py", "main /app/train.py")]))
+    causes = diagnose([str(tmp_path)]).verdict.causes
+    assert causes[0].cause == "rank-stuck-outside-collective" and causes[0].where["pid"] == 13
+
+
+def test_topology_dump(tmp_path: Path) -> None:
+    (tmp_path / "t").write_text('<system version="1"><cpu numaid="0" affinity="f" arch="x86_64" vendor="GenuineIntel" familyid="6" modelid="85"></cpu></system>')
+    (tmp_path / "broken").write_text('<system version="1"><cpu numaid=')
+    assert diagnose([str(tmp_path)]).verdict.causes[0].cause in ("unresolved", "healthy", "topology-file-error")
+
+
+def stream(raw: bytes, size: int) -> Stream:
+    return Stream("x", iter([raw[at:at + size] for at in range(0, len(raw), size)] or [b""]), raw[:100])
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.binary(max_size=3000), st.integers(1, 700))
+def test_any_bytes(raw: bytes, size: int) -> None:
+    assert of_streams([stream(raw, size)]).verdict.causes
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(st.sampled_from([line for path in CASES for line in path.read_bytes().splitlines(True)]), max_size=30), st.randoms(use_true_random=False), st.integers(1, 4000))
+def test_mutated_logs(lines: list[bytes], dice: random.Random, size: int) -> None:
+    raw = bytearray(b"".join(lines))
+    for _ in range(min(len(raw), 12)):
+        raw[dice.randrange(len(raw))] = dice.randrange(256)
+    verdict = of_streams([stream(bytes(raw), size)]).verdict
+    assert verdict.causes and all(cause.confidence in ("sure", "likely", "possible") for cause in verdict.causes)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.sampled_from(CASES), st.integers(1, 997))
+def test_pieces_do_not_matter(path: Path, size: int) -> None:
+    raw = path.read_bytes()
+    whole, pieces = (of_streams([stream(raw, n)]).verdict.causes for n in (1 << 20, size))
+    assert [(cause.cause, cause.confidence, cause.evidence) for cause in whole] == [(cause.cause, cause.confidence, cause.evidence) for cause in pieces]
+
+
+def test_an_endless_line_is_cut() -> None:
+    found = of_streams([Stream("x", (b"y" * (1 << 20) for _ in range(8)), b"y"), stream(SHM, 100)])
+    assert found.verdict.causes[0].cause == "shm-too-small"
