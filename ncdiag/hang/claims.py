@@ -36,6 +36,7 @@ REMEDIES = {
                          "branches that depend on the rank",
     "ray-resources-infeasible": "compare `ray status` with what the engine asks for; start the missing Ray nodes",
     "ray-gcs-unreachable": "open the head's port to this node, and correct RAY_ADDRESS or --address",
+    "ptrace-denied": "run ncdiag as root on the machine, or give it CAP_SYS_PTRACE; the evidence names what is missing here",
     "slow-not-hung": "wait; look again if nothing moves",
     "healthy": "",
     "unresolved": "collect what is named under `next`, and look again",

@@ -17,12 +17,13 @@ from ncdiag.hang import (
     store_rules,
 )
 from ncdiag.hang.addresses import Picture
-from ncdiag.hang.claims import LIKELY, POSSIBLE, Claim, claim, names, numbers, seen
+from ncdiag.hang.claims import LIKELY, POSSIBLE, SURE, Claim, claim, names, numbers, seen
 from ncdiag.hang.fold import folds
 from ncdiag.hang.remaining import remaining
 from ncdiag.hang.scene import Scene, View, make_scene
 from ncdiag.hang.verdict import RankVerdict, Verdict, Wait
 from ncdiag.model import CONFIDENCES, Cause, Evidence, RankState
+from ncdiag.processes.denied import DENIED
 
 RULES = (
     rank_rules.stopped,
@@ -141,6 +142,10 @@ def _merge(kept: Claim, other: Claim) -> None:
 def _unresolved(scene: Scene) -> Claim:
     if not scene.views:
         return claim("unresolved", POSSIBLE, "no process of the engine was seen", where={})
+    denied = [view for view in scene.views if not view.state.threads and DENIED in (view.state.stack_error or "")]
+    if denied and all(view in denied or view.verdict == "dead" for view in scene.views):
+        return claim("ptrace-denied", SURE, f"the stacks of {names(denied)} may not be read here, so nothing can be said of them",
+                     [Evidence(denied[0].name, denied[0].state.stack_error or "")], where={"node": denied[0].state.node})
     waiting = [view for view in scene.ranks if view.witness]
     if waiting:
         return claim("unresolved", POSSIBLE, f"{names(waiting)} wait, and nothing that was read shows for whom",
@@ -165,7 +170,7 @@ def _kind(scene: Scene, first: Claim) -> str:
     ranks = scene.ranks or scene.views
     if ranks and all(view.verdict == "dead" for view in ranks):
         return "failed"
-    if slug == "unresolved":
+    if slug in ("unresolved", "ptrace-denied"):
         return "unknown"
     return "hang" if any(view.verdict in ("waiting", "stuck", "stopped") for view in scene.views) else "failed"
 

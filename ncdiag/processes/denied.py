@@ -6,6 +6,8 @@ import os
 import re
 
 CAP_SYS_PTRACE = 19
+DENIED = "may not be traced"
+"""What every reason says that is about permission."""
 
 
 def way_out(pid: int, reason: str) -> str:
@@ -14,7 +16,7 @@ def way_out(pid: int, reason: str) -> str:
         return f"process {pid} ended"
     first = _shortly(reason)
     if re.search(r"permission denied|operation not permitted|os error 1\b|os error 13\b", reason, re.I):
-        return f"process {pid} may not be traced: {_denied(pid)}"
+        return f"process {pid} {DENIED}: {_denied(pid)}"
     if re.search(r"python version|Unsupported version|version of python", reason, re.I):
         return _version(pid, first)
     if re.search(r"no answer within", reason):

@@ -179,12 +179,14 @@ class Sampler:
             thread["state"] = facts.threads.get(thread["tid"], "")
         if state.rank is None and state.variables:
             ranks.from_variables(state)
-        if state.role == "launcher" and _takes_part(state):
+        if state.rank is None and not self._options.variables and _is_in_a_group(state):
+            state.notes.append("its rank stands in no environment, title or log; --locals reads it, with world size and store address")
+        if state.role == "launcher" and _is_in_a_group(state):
             state.role = "script"
 
 
-def _takes_part(state: RankState) -> bool:
-    """A program that started others and is in torch.distributed itself is a rank, no mere launcher."""
+def _is_in_a_group(state: RankState) -> bool:
+    """Whether its main thread is in torch.distributed: then it is a rank, also where it started others."""
     return any("torch/distributed/" in frame.file and "/elastic/" not in frame.file and not frame.file.endswith(("/run.py", "/launch.py"))
                for thread in state.threads if thread["main"] for frame in thread["frames"])
 

@@ -100,7 +100,7 @@ def _run(argv: list[str], timeout_s: float) -> tuple[str | None, str]:
             out, err = process.communicate(timeout=timeout_s)
         except subprocess.TimeoutExpired:
             process.send_signal(signal.SIGKILL)
-            return None, f"py-spy gave no answer within {timeout_s:g} s"
+            return None, f"py-spy gave no answer within {timeout_s:.1f} s"
     if process.returncode:
         return None, redact.text(err.decode("utf-8", "replace").split("Stack backtrace")[0].strip()) or f"py-spy ended with {process.returncode}"
     return out.decode("utf-8", "replace"), ""

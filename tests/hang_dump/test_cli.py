@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,9 +19,9 @@ from tests.processes.programs import CHILDREN, LOCK, RANK, running
 ROOT = Path(__file__).parent.parent.parent
 
 
-def ncdiag(*arguments: str) -> subprocess.CompletedProcess[str]:
+def ncdiag(*arguments: str, prefix: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "120"}
-    return subprocess.run([sys.executable, "-m", "ncdiag", *arguments], capture_output=True, text=True, env=environment, cwd=ROOT, timeout=60, check=False)
+    return subprocess.run([*prefix, sys.executable, "-m", "ncdiag", *arguments], capture_output=True, text=True, env=environment, cwd=ROOT, timeout=60, check=False)
 
 
 def two_ranks(stack: ExitStack, folder: Path, port: int) -> list[int]:
@@ -86,3 +87,13 @@ def test_quick_and_frugal_for_four_processes(tmp_path: Path) -> None:
         states = [Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] for pid in pids]
     assert len(json.loads(done.stdout)["ranks"]) == 4
     assert took < 10 and states == ["S", "S", "S"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or shutil.which("setpriv") is None, reason="needs root and setpriv to give up rights")
+def test_without_permission_it_says_so_and_what_to_do(tmp_path: Path) -> None:
+    with running(LOCK, folder=tmp_path) as (program, _):
+        done = ncdiag("hang-dump", str(program.pid), "--window", "0.2", "--format", "json", prefix=("setpriv", "--bounding-set=-sys_ptrace", "--inh-caps=-sys_ptrace"))
+    told = json.loads(done.stdout)
+    assert done.returncode == told["exit"] == 3 and told["verdict"] == "unknown"
+    assert told["causes"][0]["cause"] == "ptrace-denied"
+    assert "docker: --cap-add SYS_PTRACE" in told["causes"][0]["evidence"][0]["text"]
