@@ -10,7 +10,6 @@ from ncdiag.model import CONFIDENCES, SCHEMA, Status
 from ncdiag.playbook.loader import exists
 
 MAX_BYTES = 256 << 20
-_NO_FAULT = ("healthy",)
 
 
 def first_cause(path: Path) -> str:
@@ -27,7 +26,7 @@ def first_cause(path: Path) -> str:
     if not isinstance(data, dict) or data.get("schema") != SCHEMA or not {"causes", "findings"} & set(data):
         raise ValueError(f"{path}: not a result of schema {SCHEMA} with causes or findings")
     ranked = _causes(data) or _findings(data)
-    return next((cause for cause in ranked if cause not in _NO_FAULT and exists(cause)), "triage")
+    return next((cause for cause in ranked if exists(cause)), "triage")
 
 
 def _causes(data: dict[str, Any]) -> list[str]:

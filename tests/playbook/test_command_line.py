@@ -67,7 +67,7 @@ def test_a_walk_without_a_terminal_writes_a_record(tmp_path: Path) -> None:
             },
             "disk-full",
         ),
-        ({"schema": 1, "causes": [{"cause": "healthy", "confidence": "sure"}]}, "triage"),
+        ({"schema": 1, "causes": [{"cause": "healthy", "confidence": "sure"}]}, "healthy"),
         ({"schema": 1, "findings": []}, "triage"),
     ],
 )
