@@ -11,6 +11,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import Dict
 
 from ncdiag.host import Host, HostError
 from ncdiag.processes import ray, roles
@@ -34,13 +35,14 @@ class Member:
     """Its helper children and theirs: compilers, data loaders, compile workers."""
 
 
-Family = dict[int, Member]
+Family = Dict[int, Member]
 """pid -> member, ancestors before their children."""
 
 
 def find(host: Host, pids: Iterable[int]) -> Family:
     """The families of all `pids` together. Raises FamilyError when a pid is no process here."""
-    machine, family = Machine(host), Family()
+    machine = Machine(host)
+    family: Family = {}
     tops = dict.fromkeys(machine.top(seed) for pid in pids for seed in _seeds(machine, _checked(machine, pid)))
     for top in tops:
         _add(machine, family, top)
