@@ -58,7 +58,7 @@ def find(host: Host) -> Optional[Engine]:
             engine = _of_process(host, pid, "running process %d" % pid)
             if engine is not None:
                 return engine
-    return _in_path(host)
+    return in_path(host)
 
 
 def _of_process(host: Host, pid: int, found_by: str) -> Optional[Engine]:
@@ -85,7 +85,8 @@ def _same_root(host: Host, pid: int) -> bool:
         return True
 
 
-def _in_path(host: Host) -> Optional[Engine]:
+def in_path(host: Host) -> Optional[Engine]:
+    """Without a running engine: of `vllm` in PATH, of the active environment, ncdiag's own."""
     try:
         environment = host.environ()
     except HostError:

@@ -13,15 +13,16 @@ from ncdiag import __version__
 from ncdiag.exits import Exit
 
 COMMANDS = {
-    "plan": "Does a model fit, on how many GPUs, and should it be several nodes at all?",
     "preflight": "Judge the nodes before an engine is started.",
-    "collect": "Save what the nodes tell, to judge or mail it later.",
-    "topo": "Draw a machine's topology as NCCL sees it, from a dump or live.",
-    "playbook": "Walk the runbook of a cause: look, ask, and repair what was confirmed.",
-    "oncall": "Walk playbooks when alerts fire (Alertmanager webhook).",
-    "diagnose": "Say what went wrong from logs, stacks and pasted output.",
     "hang-dump": "Which rank holds up the others, and why.",
+    "diagnose": "Say what went wrong from logs, stacks and pasted output.",
+    "log": "Show what NCCL logs say: communicators, stages, settings, transports, timings.",
+    "topo": "Draw a machine's topology as NCCL sees it, from a dump or live.",
+    "plan": "Does a model fit, on how many GPUs, and should it be several nodes at all?",
+    "playbook": "Walk the runbook of a cause: look, ask, and repair what was confirmed.",
+    "collect": "Save what the nodes tell, to judge or mail it later.",
     "bundle": "Look into what hang-dump saved.",
+    "oncall": "Walk playbooks when alerts fire (Alertmanager webhook).",
 }
 """Command -> what it does, in one line. The code is `command` in ncdiag/cli/<name with underscores>.py."""
 

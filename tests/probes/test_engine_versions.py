@@ -45,7 +45,7 @@ def test_reads_an_environment_without_importing_it(tmp_path: Path) -> None:
 def test_finds_the_interpreter_of_a_script_in_path_and_of_a_process(tmp_path: Path) -> None:
     python = environment(tmp_path / "v", {"vllm": "0.11.0"})
     (tmp_path / "v" / "bin" / "vllm").write_text(f"#!{python}\nimport sys\n")
-    found = engine.find(Host(environment={"PATH": f"/no:{tmp_path}/v/bin"}))
+    found = engine.in_path(Host(environment={"PATH": f"/no:{tmp_path}/v/bin"}))
     assert found and (found.python, found.found_by) == (python, "vllm in PATH")
     with subprocess.Popen(
         [sys.executable, "-c", "print(flush=True); input()"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
