@@ -80,12 +80,13 @@ def _calm(scene: Scene, claims: Sequence[Claim]) -> Optional[Claim]:
     if any(found.cause.confidence != POSSIBLE for found in claims) or not scene.views:
         return None
     members = scene.ranks or scene.views
-    if any(view.verdict in ("dead", "stopped", "stuck", "unknown") for view in members):
+    if any(view.verdict in ("dead", "stopped") for view in members):
         return None
+    open_question = any(view.verdict in ("stuck", "unknown") for view in members)
     moving = [view for view in (*scene.ranks, *(view for view in scene.managers if not scene.ranks or scene.absent))
               if view.verdict == "progressing"]
     if moving and not any(found.culprits for found in claims):
-        return claim("slow-not-hung", LIKELY, _moving(moving), [seen(view) for view in moving[:4]],
+        return claim("slow-not-hung", POSSIBLE if open_question else LIKELY, _moving(moving), [seen(view) for view in moving[:4]],
                      where={"stage": min((view.stage for view in moving), key=stages.order)})
     serving = [view for view in members if view.stage in ("ready", "ray-actor")]
     busy = any(view.stage == "engine-init" or view.stage.startswith("wait") or view.stage == "message-queues"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from dataclasses import dataclass
 from typing import Iterable, Optional, Sequence, Tuple
@@ -11,6 +12,7 @@ from ncdiag.model import Frame
 _TAIL = re.compile(r"[(<].*$")
 
 
+@functools.lru_cache(maxsize=4096)
 def function(name: str) -> str:
     """The bare name of a function: `wait_for_ready` of `WorkerProc.wait_for_ready`, `waitForWorkers` of C++."""
     bare = re.sub(r"\.<locals>|\(anonymous namespace\)|\[clone [^]]*\]|@.*$", "", name).strip()
@@ -28,11 +30,13 @@ class Rule:
     """What is waited for in it (`order.WAITING`); None where the innermost frames must say it."""
     frames: Tuple[str, ...]
     """`function@path`: `*` in the path stands for anything, an empty path for every file; `~function` a native one;
-    `*` as the function stands for any function of that file."""
+    `*` as the function stands for any function of that file, but not while a module is imported."""
     detail: str = ""
 
     def find(self, stack: Sequence[Frame]) -> Optional[Frame]:
         """The frame of the first pattern, None unless all patterns are there."""
+        if self.frames[0].startswith("*") and any(frame.name == "_find_and_load" for frame in stack):
+            return None
         found = [next((frame for frame in stack if _fits(pattern, frame)), None) for pattern in self.frames]
         return found[0] if all(found) else None
 
@@ -43,7 +47,7 @@ def _fits(pattern: str, frame: Frame) -> bool:
     name, _, path = pattern.partition("@")
     if name not in ("*", frame.name) and function(frame.name) != name:
         return False
-    return _path_fits(path, frame.file)
+    return not path or _path_fits(path, frame.file)
 
 
 def _path_fits(pattern: str, file: str) -> bool:

@@ -78,7 +78,7 @@ def _rules(role: str) -> Tuple[Rule, ...]:
     manager = vllm.FRONT + vllm.MANAGER
     worker = torch.SETUP + vllm.WORKER + torch.GROUPS + vllm.WORKER_SETUP
     head = manager + worker if role in _MANAGERS else worker + manager
-    return torch.ENDING + head + vllm.START + torch.IN_COLLECTIVE + torch.ON_GPU
+    return torch.ENDING + head + vllm.START + torch.COMPILING + torch.IN_COLLECTIVE + torch.ON_GPU
 
 
 def _inner(stack: Sequence[Frame], rule: Rule, frame: Frame) -> StageMatch:

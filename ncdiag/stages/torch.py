@@ -64,6 +64,13 @@ ON_GPU = tuple(
     Rule("collective", GPU, ("synchronize@torch/cuda/",), "synchronize"),
 )
 
+COMPILING = tuple(Rule("compile", None, ("*@" + path,)) for path in (
+    "torch/_inductor/compile_fx.py", "torch/_inductor/graph.py", "torch/_inductor/scheduler.py", "torch/_inductor/codecache.py",
+    "torch/_inductor/cpp_builder.py", "torch/_inductor/async_compile.py", "torch/_inductor/codegen/",
+    "torch/_inductor/runtime/autotune", "torch/_dynamo/convert_frame.py", "torch/_dynamo/symbolic_convert.py",
+    "triton/compiler/", "triton/runtime/autotuner.py", "torch/utils/cpp_extension.py"))
+"""torch.compile at work, and not what it compiled at run time."""
+
 ENDING = (
     Rule("shutdown", None, ("destroy_process_group@" + _C10D,)),
     Rule("shutdown", None, ("_ensure_worker_termination@vllm/",)),

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from ncdiag.stages.match import Rule
 from ncdiag.stages.order import CLUSTER, DISK, ENGINE, HUB, ORDERS, PEERS, QUEUE, STORE, WORKERS
+from ncdiag.stages.torch import COMPILING
 
 _QUEUE = "wait_until_ready@vllm/*shm_broadcast.py"
 _EXECUTOR = "vllm/*executor*.py"
@@ -56,8 +57,8 @@ WORKER = (
     Rule("graph-capture", None, ("profile_cudagraph_memory@vllm/",)),
     Rule("compile", None, ("compile@vllm/compilation/",)),
     Rule("compile", None, ("__call__@vllm/compilation/backends.py",)),
-    Rule("compile", None, ("*@torch/_inductor/", "*@vllm/")),
-    Rule("compile", None, ("*@torch/_dynamo/convert_frame.py", "*@vllm/")),
+    Rule("compile", None, ("compile@vllm/",)),
+    *COMPILING,
     Rule("warm-up", None, ("kernel_warmup@vllm/",)),
     Rule("warm-up", None, ("warmup_kernels@vllm/",)),
     Rule("warm-up", None, ("compile_or_warm_up_model@vllm/*worker",)),

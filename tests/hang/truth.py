@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ncdiag.hang import Verdict
+
 
 @dataclass(frozen=True)
 class Truth:
@@ -85,3 +87,13 @@ MIDWAY = {
     "F-f04a_missing_node-to15": 60.0, "F-f05a_sigstop_load_rank1-to20": 80.0,
 }
 """Runs that ended in an error: seconds at which they still hung. Sockets were not read then."""
+
+
+def check(verdict: Verdict, truth: Truth) -> None:
+    """That a verdict says what was the matter, or honestly less; never something else, never with certainty."""
+    first = verdict.causes[0]
+    assert first.cause in truth.causes + truth.honest, verdict.summary
+    if first.cause in truth.causes and truth.culprit is not None:
+        assert [(rank.node, rank.rank) for rank in verdict.culprits][:1] == [truth.culprit], verdict.summary
+    if first.cause not in truth.causes:
+        assert first.confidence != "sure"
