@@ -11,7 +11,7 @@ RULES = (
     rule("nccl-version-mismatch", Says.NAMED, ("nvidia-nccl-cu",), "the installed NCCL ({have}) is not the one that torch needs ({want})",
          r"requires nvidia-nccl-cu\d+(?P<want>[=<>~!]=?[\w.]+).*you have nvidia-nccl-cu\d+ (?P<have>[\w.]+)", condition=True, remedy="install the NCCL that torch pins, or a torch that pins the newer one"),
     rule("nccl-version-mismatch", Says.NAMED, ("undefined symbol: nccl", "undefined symbol: pnccl", "symbol ncclC", "has no attribute 'nccl"), "the libnccl that is loaded is older than torch needs",
-         r"undefined symbol: p?nccl\w+|libnccl\S*: undefined symbol|symbol nccl\w+.*not (?:found|defined)", remedy="take other libnccl.so.2 off LD_LIBRARY_PATH and LD_PRELOAD; install the version that torch pins"),
+         r"undefined symbol: p?nccl\w+|libnccl\S*: undefined symbol|symbol nccl\w+.*not (?:found|defined)", unless=r"NET/Plugin|NCCL INFO|nccl(?:Net|CollNet|Tuner|Profiler|Gin)\w*(?:Plugin|_v\d)", remedy="take other libnccl.so.2 off LD_LIBRARY_PATH and LD_PRELOAD; install the version that torch pins"),
     rule("nccl-version-mismatch", Says.HINT, ("Message truncated : received",), "ranks exchange messages of different form: different NCCL builds, or mixed-up communicators", candidates=("rank-layout-wrong",)),
     rule("nccl-version-mismatch", Says.STRONG, ("Failed to load NCCL library from", "libnccl.so.2: cannot open shared object file"), "the NCCL library cannot be loaded", r"Failed to load NCCL library|cannot open"),
     rule("nccl-version-mismatch", Says.STRONG, ("NCCL library",), "NCCL is older than what is wanted", r"(?i)NCCL library (?:version )?(?:is too old|mismatch)|requires NCCL (?:>=|version)"),
