@@ -1,0 +1,137 @@
+"""What is run for the captures of NCCL, what is done to it, and the truth about it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+FINE = ("healthy", "slow-not-hung")
+TWO = ((0,), (1,))
+"""Two hosts, a GPU each."""
+ONE_HOST = ((0, 1),)
+FOUR = ((0, 1), (0, 1))
+"""Two hosts, each with both GPUs: four ranks."""
+EIGHT = ((0, 1),) * 4
+STORE_PORT = 29710
+"""Of the first case; the next one takes the next."""
+SHORT = {"JOB_TIMEOUT_S": "28"}
+"""The watchdog fires after the dumps, and its words are in the logs."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One run. A rank's number is its place in `hosts`, read from left to right."""
+
+    name: str
+    done: str
+    """What was done, in a few words."""
+    causes: tuple[str, ...] = FINE
+    """What a dump of all ranks may conclude; the best first. Empty: the ranks end by themselves, the logs tell."""
+    culprits: tuple[int, ...] = ()
+    logs: tuple[str, ...] | None = None
+    """What the logs of all ranks alone may conclude, where that differs from `causes`."""
+    hosts: tuple[tuple[int, ...], ...] = TWO
+    """The GPU of every rank of every host."""
+    env: Mapping[str, str] = field(default_factory=dict)
+    env_of: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
+    fault: tuple[str, int] | None = None
+    """JOB_FAULT and JOB_FAULT_RANK."""
+    absent: tuple[int, ...] = ()
+    until: str = "step 10"
+    """What every rank that runs has to have noted down before `act` and the dumps."""
+    act: tuple[tuple[str, int], ...] = ()
+    """`stop` a rank, `cut`, `unreachable`, `firewall` or `slow` what goes to a host."""
+    gate: bool = False
+    """Ranks wait after the store until `act` is done."""
+    settle_s: float = 6.0
+    end_s: float = 0.0
+    """How long to wait after the dumps for the ranks to end by themselves."""
+    shm: str = "8g"
+    torchrun: bool = False
+    alone: bool = False
+    """Nothing else runs beside it."""
+    neighbour: str = ""
+    """Another program on the last GPU: `memory` takes nearly all of it, `busy` computes."""
+
+    @property
+    def world(self) -> int:
+        return sum(len(gpus) for gpus in self.hosts)
+
+    @property
+    def seats(self) -> int:
+        """How many ranks run; 0: nothing else may run beside it."""
+        return 0 if self.alone else self.world
+
+
+_FULL = {"NCCL_DEBUG_SUBSYS": "INIT,ENV,NET,GRAPH,TUNING,P2P,SHM,BOOTSTRAP", "JOB_PAUSE_S": "0.02"}
+_NOT_P2P = {"NCCL_P2P_DISABLE": "1"}
+_DESYNC = ("collective-desync",)
+_OUTSIDE = ("rank-stuck-outside-collective",)
+_NOTHING = ("unresolved",)
+
+CASES = (
+    Case("healthy-eight", "works", hosts=EIGHT, alone=True, settle_s=8),
+    Case("healthy-p2p", "works over NVLink or PCIe", hosts=ONE_HOST, env=_FULL, alone=True),
+    Case("healthy-shm", "works over shared memory", hosts=ONE_HOST, env={**_FULL, **_NOT_P2P}),
+    Case("healthy-sockets", "works over TCP", env=_FULL),
+    Case("healthy-one-gpu", "two hosts on one GPU", hosts=((0,), (0,)), env=_FULL),
+    Case("healthy-all-subsystems", "works; NCCL_DEBUG_SUBSYS=ALL", hosts=FOUR, env={"NCCL_DEBUG_SUBSYS": "ALL", "JOB_PAUSE_S": "1"}, until="step 1"),
+    Case("healthy-debug-file", "works; NCCL_DEBUG_FILE", env={"NCCL_DEBUG_FILE": "{place}/nccl.%h.%p.log", "JOB_PAUSE_S": "0.02"}),
+    Case("healthy-torchrun", "works under torchrun", hosts=ONE_HOST, torchrun=True, env={"TORCH_CPP_LOG_LEVEL": "INFO"}),
+    Case("healthy-eager", "works; communicator made at once", env={"JOB_EAGER": "1"}),
+    Case("plugin-missing", "NCCL_NET_PLUGIN names a plugin that is not installed; works without", env={"NCCL_NET_PLUGIN": "aws-ofi", "JOB_PAUSE_S": "0.02"}),
+    Case("hca-missing", "NCCL_IB_HCA names a device that is not there; works over TCP", env={"NCCL_IB_HCA": "mlx5_0", "JOB_PAUSE_S": "0.02"},
+         logs=("rdma-unavailable", "net-fallback-slow", *FINE)),
+    Case("slow-link", "1 MB/s towards host 1", ("slow-not-hung", "healthy", *_NOTHING), env={"JOB_ELEMENTS": str(8 << 20)}, until="step 1", act=(("slow", 1),),
+         logs=FINE),
+    Case("busy-neighbour", "another program computes on the last GPU", neighbour="busy", alone=True),
+    Case("decoy-interface", "rank 1 uses docker0", ("socket-ifname-wrong",), (1,), env_of={1: {"NCCL_SOCKET_IFNAME": "docker0"}}, env=SHORT, until="met", end_s=30),
+    Case("decoy-interface-of-four", "host 1 uses docker0", ("socket-ifname-wrong",), (2, 3), hosts=FOUR, until="met",
+         env_of={2: {"NCCL_SOCKET_IFNAME": "docker0"}, 3: {"NCCL_SOCKET_IFNAME": "docker0"}}),
+    Case("no-such-interface", "NCCL_SOCKET_IFNAME names no interface", (), env={"NCCL_SOCKET_IFNAME": "ib7", **SHORT}, until="met", logs=("socket-ifname-wrong",), end_s=20),
+    Case("no-such-interface-of-one", "NCCL_SOCKET_IFNAME of rank 1 names no interface", ("rank-missing", "rank-died", "socket-ifname-wrong"), (1,), until="met", end_s=30,
+         env=SHORT, env_of={1: {"NCCL_SOCKET_IFNAME": "ib7"}}, logs=("socket-ifname-wrong",)),
+    Case("loopback", "NCCL_SOCKET_IFNAME=lo", ("socket-ifname-wrong",), (), env={"NCCL_SOCKET_IFNAME": "lo", **SHORT}, until="met", end_s=30),
+    Case("missing-rank", "rank 1 is not started", ("rank-missing",), (1,), absent=(1,), until="start", env=SHORT, end_s=35),
+    Case("missing-host", "host 1 is not started", ("rank-missing",), (2, 3), hosts=FOUR, absent=(2, 3), until="start"),
+    Case("late-rank", "rank 1 sleeps before it meets the store", _OUTSIDE, (1,), fault=("late", 1), until="start", settle_s=12),
+    Case("late-first-collective", "rank 1 sleeps before its first collective", _OUTSIDE, (1,), fault=("late_init", 1), until="met"),
+    Case("late-first-collective-of-four", "rank 2 sleeps before its first collective", _OUTSIDE, (2,), hosts=FOUR, fault=("late_init", 2), until="met"),
+    Case("stopped-rank", "SIGSTOP to rank 1", ("rank-stopped",), (1,), act=(("stop", 1),), env=SHORT, end_s=32),
+    Case("stopped-rank-of-four", "SIGSTOP to rank 2", ("rank-stopped",), (2,), hosts=FOUR, act=(("stop", 2),), env=SHORT, end_s=32),
+    Case("stopped-in-bootstrap", "SIGSTOP to rank 1 before its first collective", ("rank-stopped",), (1,), act=(("stop", 1),), gate=True, until="met"),
+    Case("forced-ib", "NCCL_NET=IB without a device", (), env={"NCCL_NET": "IB", **SHORT}, until="met", logs=("net-plugin-forced-unavailable", "rdma-unavailable"), end_s=15),
+    Case("duplicate-gpu", "two ranks of one host on GPU 0", (), hosts=((0, 0),), env=SHORT, until="met", logs=("duplicate-gpu",), end_s=15),
+    Case("other-size", "rank 2 calls another size", _DESYNC, (2,), hosts=FOUR, fault=("size", 2), until="fault", env=SHORT, end_s=35),
+    Case("other-size-of-two", "rank 1 calls another size", (*_DESYNC, *_NOTHING), (), fault=("size", 1), until="fault", env=SHORT, end_s=35),
+    Case("other-operation", "rank 1 calls a broadcast", _DESYNC, (1,), hosts=FOUR, fault=("operation", 1), until="fault", env=SHORT, end_s=35),
+    Case("skipped-collective", "rank 3 leaves an all-reduce out", _DESYNC, (3,), hosts=FOUR, fault=("skip", 3), until="fault", env=SHORT, end_s=35),
+    Case("two-groups", "ranks 2 and 3 use two groups in the other order", _DESYNC, (), hosts=FOUR, fault=("two_groups", 0), until="fault"),
+    Case("loader", "rank 2 sleeps in its loader", _OUTSIDE, (2,), hosts=FOUR, fault=("sleep", 2), env=SHORT, end_s=35),
+    Case("loader-of-two", "rank 0 waits for a lock", _OUTSIDE, (0,), fault=("lock", 0)),
+    Case("endless-loop", "rank 1 computes for ever in Python", _OUTSIDE, (1,), hosts=ONE_HOST, fault=("loop", 1)),
+    Case("endless-kernel", "a kernel of rank 1 does not end", _NOTHING, (), fault=("busy_gpu", 1)),
+    Case("killed-rank", "rank 3 kills itself", ("rank-died", "rank-missing"), (3,), hosts=FOUR, fault=("die", 3), env=SHORT, end_s=35, settle_s=4),
+    Case("killed-rank-one-host", "rank 1 kills itself", ("rank-died", "rank-missing"), (1,), hosts=ONE_HOST, fault=("die", 1), env=SHORT, end_s=35, settle_s=4),
+    Case("exception", "rank 1 raises", ("engine-exception", "rank-died", "rank-missing"), (1,), hosts=FOUR, fault=("raise", 1), env=SHORT, end_s=35, settle_s=4,
+         logs=("engine-exception",)),
+    Case("left-early", "rank 1 ends as if it were done", ("rank-died", "rank-missing"), (1,), fault=("leave", 1), env=SHORT, end_s=35, settle_s=4,
+         logs=("rank-died", "rank-missing", "collective-desync", *_NOTHING)),
+    Case("torchrun-exception", "rank 1 raises under torchrun", (), hosts=ONE_HOST, fault=("raise", 1), torchrun=True, logs=("engine-exception",), end_s=20),
+    Case("torchrun-missing-host", "torchrun on host 1 is not started", ("rank-missing",), (), hosts=FOUR, absent=(2, 3), torchrun=True, until="", settle_s=14),
+    Case("firewall", "only the store's port is open towards host 1", ("bootstrap-blocked-firewall",), (), env=SHORT, act=(("firewall", 1),), gate=True, until="met", end_s=30),
+    Case("firewall-of-four", "only the store's port is open towards host 1", ("bootstrap-blocked-firewall",), (), hosts=FOUR, act=(("firewall", 1),), gate=True, until="met",
+         settle_s=12),
+    Case("rejected", "the router answers that host 1 is unreachable", ("bootstrap-peer-unreachable", "bootstrap-blocked-firewall"), (), act=(("reject", 1),), gate=True,
+         until="met", env=SHORT, end_s=30),
+    Case("cut-link", "nothing reaches host 1 any more", ("bootstrap-peer-unreachable",), (), act=(("cut", 1),), env=SHORT, end_s=32, settle_s=8),
+    Case("shm-too-small", "64 KiB of /dev/shm", (), hosts=ONE_HOST, env={**_NOT_P2P, "NCCL_CUMEM_HOST_ENABLE": "0", **SHORT}, shm="64k", until="met", logs=("shm-too-small",), end_s=15),
+    Case("bad-algorithm", "NCCL_ALGO names no algorithm", (), env={"NCCL_ALGO": "Rings", **SHORT}, until="met", logs=("env-unknown-or-invalid",), end_s=15),
+    Case("bad-topology-file", "NCCL_TOPO_FILE is cut off", (), env={"NCCL_TOPO_FILE": "{place}/cut.xml", **SHORT}, until="met", logs=("topology-file-error",), end_s=15),
+    Case("hidden-gpus", "CUDA_VISIBLE_DEVICES of rank 1 is empty", (), (1,), env=SHORT, env_of={1: {"CUDA_VISIBLE_DEVICES": ""}}, until="start", settle_s=12,
+         logs=("visible-devices-conflict",), end_s=30),
+    Case("no-such-gpu", "rank 1 asks for GPU 5", (), (1,), env=SHORT, env_of={1: {"JOB_GPU": "5"}}, until="start", settle_s=12, logs=("rank-layout-wrong", "visible-devices-conflict"),
+         end_s=30),
+    Case("memory-taken", "another program holds nearly all memory of the last GPU", (), (1,), env=SHORT, neighbour="memory", alone=True, until="start", settle_s=12,
+         logs=("gpu-memory-occupied",), end_s=20),
+)
