@@ -61,13 +61,13 @@ def of_streams(streams: Iterable[Stream], notes: list[str] | None = None) -> Dia
     _unlimited(signals, readers)
     _silent_death(signals, readers, len(order))
     signals.extend(_outcome(signals, readers, facts, order))
-    if not signals and documents.fine is not None:
-        signals.append(replace(documents.fine, cause="healthy"))
+    if not signals:
+        signals.extend(_fine(documents, readers))
     return Diagnosis(explain(signals, REMEDIES, NEXT), facts, list(order), [*notes, *documents.notes, *facts.notes], [(name, stage) for name, stage, _ in readers.starts.reached()])
 
 
 def _without_the_end(signals: Sequence[Signal], readers: Readers) -> list[Signal]:
-    """Without the noise of servers that had come up and were then told to end."""
+    """Without the noise of servers that had come up and were then told to end, and of what ran beside them."""
     ended = readers.starts.ended
     if not ended:
         return list(signals)
@@ -76,7 +76,8 @@ def _without_the_end(signals: Sequence[Signal], readers: Readers) -> list[Signal
         source = signal.evidence[0].source if signal.evidence else ""
         weak = signal.says <= Says.SYMPTOM or signal.cause in ("engine-exception", "framework-version-bug", "rank-died")
         after = source in ended and signal.order > ended[source]
-        return weak and (after or (source not in ended and signal.says is Says.CASCADE))
+        aside = source not in readers.starts.sources and readers.starts.served is not None
+        return weak and (after or aside or (source not in ended and signal.says is Says.CASCADE))
 
     return [signal for signal in signals if not noise(signal)]
 
@@ -121,6 +122,15 @@ def _outcome(signals: Sequence[Signal], readers: Readers, facts: NcclFacts, orde
     if line is not None:
         yield Signal("healthy", Says.STRONG, "every communicator that is seen here is initialised, and no error follows", [Evidence(line.source, line.text.strip(), line.line)], condition=True,
                      order=order.get(line.source, 0.0) + line.line)
+
+
+def _fine(documents: Documents, readers: Readers) -> Iterator[Signal]:
+    """Nothing but facts was given, and they are good. That says what was read is well, not that the job is."""
+    if documents.fine is not None:
+        yield replace(documents.fine, cause="healthy")
+    line = readers.verbs.up or readers.smi.calm
+    if line is not None:
+        yield Signal("healthy", Says.HINT, "what was given shows nothing wrong", [line.evidence()], condition=True, order=line.order)
 
 
 def communicators(facts: NcclFacts) -> list[dict[str, Any]]:

@@ -29,9 +29,10 @@ class Readers:
     sockets: Sockets = field(default_factory=Sockets)
     watchdog: Watchdog = field(default_factory=Watchdog)
     exceptions: Exceptions = field(default_factory=Exceptions)
+    smi: Smi = field(default_factory=Smi)
     limits: Limits = field(default_factory=Limits)
     verbs: Verbs = field(default_factory=Verbs)
-    others: tuple[Reader, ...] = field(default_factory=lambda: (OutOfMemory(), Addresses(), Gids(), Smi(), FileSystems(), Links(), Processes()))
+    others: tuple[Reader, ...] = field(default_factory=lambda: (OutOfMemory(), Addresses(), Gids(), FileSystems(), Links(), Processes()))
 
     def all(self) -> list[Reader]:
-        return [self.starts, self.bench, self.stacks, self.sockets, self.watchdog, self.exceptions, self.verbs, self.limits, *self.others]
+        return [self.starts, self.bench, self.stacks, self.sockets, self.watchdog, self.exceptions, self.verbs, self.smi, self.limits, *self.others]

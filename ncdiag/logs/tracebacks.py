@@ -14,6 +14,8 @@ _CASCADE = re.compile(
     r"WorkerProc initialization failed|Engine core initialization failed|Engine process failed to start|EngineDead|RayTaskError|RayActorError|ActorDied|ChildFailed|SystemExit|"
     r"KeyboardInterrupt|CancelledError|BrokenPipe|ConnectionReset|DistBackendError|DistNetworkError|DistStoreError|NCCL error|TimeoutError|EOFError|Connection closed by|"
     r"cancelled|GetTimeoutError|zmq|closed|See stack trace|RuntimeError: Engine")
+_SURPRISES = ("AttributeError", "UnboundLocalError", "NameError", "IndexError", "RecursionError")
+"""Types that no check raises on purpose: inside the framework's own code they are its bug."""
 _BUG_TYPES = ("AttributeError", "AssertionError", "UnboundLocalError", "NotImplementedError", "TypeError", "IndexError", "KeyError", "NameError", "RecursionError")
 LINES_LIMIT = 400  # of one traceback
 
@@ -74,5 +76,6 @@ class Exceptions:
         summary = f"the first exception is {kind}" + (f": {text[:160]}" if text else "")
         yield Signal("engine-exception", Says.STRONG, summary, [line.evidence()], speaker(line.text), order=line.order)
         if kind in _BUG_TYPES and re.search(r"/(?:vllm|sglang|ray|torch|transformers|flashinfer|xformers|deepspeed|megatron)/", file):
-            yield Signal("framework-version-bug", Says.HINT, f"{kind} inside the framework's own code ({file.rsplit('site-packages/', 1)[-1].rsplit('dist-packages/', 1)[-1]})",
-                         [line.evidence()], speaker(line.text), order=line.order + 0.5)
+            bug = kind in _SURPRISES or (kind == "AssertionError" and not text)
+            yield Signal("framework-version-bug", Says.STRONG if bug else Says.HINT, f"{kind} inside the framework's own code ({file.rsplit('site-packages/', 1)[-1].rsplit('dist-packages/', 1)[-1]})",
+                         [line.evidence()], speaker(line.text), order=line.order - 0.5 if bug else line.order + 0.5)

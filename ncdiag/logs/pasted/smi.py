@@ -12,17 +12,21 @@ _MEMORY = re.compile(r"\|\s*(?P<used>\d+)MiB\s*/\s*(?P<total>\d+)MiB\s*\|\s*(?P<
 _GPU = re.compile(r"^\|\s*(?P<index>\d+)\s+\S.*\|\s*(?P<bus>[0-9A-Fa-f]{8}:[0-9A-Fa-f:.]+)\s+\S+\s*\|\s*(?P<ecc>\S+)\s*\|?")
 _PROCESS = re.compile(r"^\|\s*(?P<gpu>\d+)\s+(?:N/A\s+N/A\s+)?(?P<pid>\d+)\s+(?P<type>[CGM+]+)\s+(?P<name>\S.*?)\s+(?P<size>\d+)MiB\s*\|")
 
+_CALM = re.compile(r"(?:HW Slowdown|Remapping Failure Occurred)\s*:\s*(?:Not Active|No)\s*$")
+
 
 class Smi:
     """`nvidia-smi` without options."""
 
-    triggers = ("NVIDIA-SMI ", "MiB |", "ERR!", "|  Persistence-M")
+    triggers = ("NVIDIA-SMI ", "MiB |", "ERR!", "|  Persistence-M", "HW Slowdown", "Remapping Failure Occurred")
 
     def __init__(self) -> None:
         self._gpus: list[tuple[str, str, str, Line]] = []
         self._memory: list[tuple[int, int, int | None, Line]] = []
         self._processes: list[tuple[str, str, int, Line]] = []
         self._errors: list[Line] = []
+        self.calm: Line | None = None
+        """A line of `nvidia-smi -q` that says that nothing is wrong."""
 
     def take(self, line: Line) -> bool:
         text = line.text
@@ -33,6 +37,8 @@ class Smi:
             self._memory.append((int(memory["used"]), int(memory["total"]), int(memory["util"]) if memory["util"] != "N/A" else None, line))
         if process and len(self._processes) < 5000:
             self._processes.append((process["gpu"], process["name"], int(process["size"]), line))
+        if _CALM.search(text):
+            self.calm = line
         if "ERR!" in text:
             self._errors.append(line)
         return text.startswith(("|", "+")) or "NVIDIA-SMI" in text or not text.strip()

@@ -52,7 +52,7 @@ RULES = (
     rule("ib-link-or-hca-fault", Says.STRONG, ("Link down", "link is not ready", "NIC Link is Down", "Cable unplugged", "module unplugged", "Port module event", "Cable error", "link becomes ready"),
          "the network adapter's link went down", r"mlx[45]_core.*(?:Link down|Cable unplugged|Cable error|error: module|High Temperature)|(?:bnxt_en|ice|ixgbe|i40e|ib\w*).*(?:NIC Link is Down|Link down)", condition=True),
     rule("ib-link-or-hca-fault", Says.STRONG, "Physical state:", "a port is not up ({state})", r"Physical state:\s*(?P<state>Polling|Disabled|LinkErrorRecovery|Sleep|PortConfigurationTraining)", condition=True),
-    rule("ib-link-or-hca-fault", Says.STRONG, ("state:", "State:", "state "), "an RDMA port is {state}", r"^\s*(?:\S+\s+){0,6}?[Ss]tate:?\s+(?:\d: )?(?P<state>PORT_DOWN|PORT_INIT|Down|Initializing|INIT\b|DOWN\b)(?: \(\d\))?(?:\s+physical_state.*)?\s*$", condition=True),
+    rule("ib-link-or-hca-fault", Says.STRONG, ("state:", "State:", "state "), "an RDMA port is {state}", r"^\s*(?:\S+\s+){0,6}?[Ss]tate:?\s+(?:\d: )?(?P<state>PORT_DOWN|PORT_INIT|Down|Initializing|INIT\b|DOWN\b)(?: \(\d\))?(?:\s+physical_state.*)?\s*$", condition=True, unless="Domain|Fabric|Session|Job"),
     rule("ib-link-or-hca-fault", Says.STRONG, "Link detected: no", "a network interface has no link", condition=True),
     rule("ib-link-or-hca-fault", Says.STRONG, ("LinkDownedCounter", "SymbolErrorCounter", "LinkErrorRecoveryCounter", "link_downed", "PortRcvErrors", "symbol_error"), "a port counts link errors ({name} {count})",
          r"(?P<name>LinkDownedCounter|SymbolErrorCounter|LinkErrorRecoveryCounter|PortRcvErrors|link_downed|symbol_error|link_error_recovery)\W*(?:==|:|=|\.)*\s*(?P<count>\d{2,})\b", condition=True),
