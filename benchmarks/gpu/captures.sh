@@ -13,7 +13,5 @@ for part in "$@"; do
     machine) bash "$here/machine.sh" "$out/machine"; echo "machine: $SECONDS s";;
     nccl=*) timeout -k 5 $((limit + 70)) python3 "$here/nccl_captures.py" "$out/nccl" $NCCL_CASES --until "$limit" 2>&1; echo "nccl: $SECONDS s";;
     vllm=*) timeout -k 5 $((limit + 150)) python3 "$here/vllm_captures.py" "$out/vllm" $VLLM_CASES --model "$VLLM_MODEL" --vllm "$VLLM_PROGRAM" --until "$limit" 2>&1; echo "vllm: $SECONDS s";;
-    both=*) (sleep 170; VLLM_CASES=$VLLM_TRIAL timeout 200 python3 "$here/vllm_captures.py" "$out/vllm" $VLLM_TRIAL --model "$VLLM_MODEL" --vllm "$VLLM_PROGRAM" --seats 1 2>&1) &
-      timeout -k 5 $((limit + 70)) python3 "$here/nccl_captures.py" "$out/nccl" $NCCL_CASES --until "$limit" 2>&1; wait; echo "both: $SECONDS s";;
   esac
 done
