@@ -1,9 +1,13 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from ncdiag.host import Host
+from ncdiag.probes.nccl_library import literal_version
 
 from .judged import collected, judged, statuses
 
@@ -59,3 +63,11 @@ def test_version_is_read_from_the_file(tmp_path: Path) -> None:
         "version": "2.27.5+cuda12.9",
     }
     assert list(found["unreadable"]) == [str(tmp_path / "gone.so")]
+
+
+@pytest.mark.skipif(not os.environ.get("NCDIAG_LAB_NCCL"), reason="NCDIAG_LAB_NCCL names no real library")
+def test_version_of_real_libraries() -> None:
+    paths = os.environ["NCDIAG_LAB_NCCL"].split(":")
+    for path in paths:
+        version = literal_version(path)
+        assert version and version.split("+")[0] in path

@@ -1,6 +1,6 @@
 """The formulas against the real thing: a model built from the same config on the meta device, parameter by parameter.
 
-Runs where transformers and torch are installed: here, or in the interpreter that NCDIAG_TRANSFORMERS_PYTHON names.
+Runs where transformers and torch are installed: here, or in the interpreter that NCDIAG_LAB_PYTHON names.
 """
 
 from __future__ import annotations
@@ -245,7 +245,7 @@ print("COUNTS" + json.dumps(out))
 
 
 def _python() -> str | None:
-    named = os.environ.get("NCDIAG_TRANSFORMERS_PYTHON")
+    named = os.environ.get("NCDIAG_LAB_PYTHON")
     for python in (named, sys.executable):
         if (
             python
@@ -273,7 +273,7 @@ def _cases() -> dict[str, tuple[str, dict[str, Any]]]:
 def counts() -> dict[str, Any]:
     python = _python()
     if python is None:
-        pytest.skip("transformers with torch is not installed (NCDIAG_TRANSFORMERS_PYTHON can name an interpreter)")
+        pytest.skip("transformers with torch is not installed (NCDIAG_LAB_PYTHON can name an interpreter)")
     done = subprocess.run(
         [python, "-W", "ignore", "-c", COUNT],
         input=json.dumps(_cases()),

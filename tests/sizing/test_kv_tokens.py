@@ -1,7 +1,7 @@
 """KV cache tokens against what vLLM 0.32.0 (CPU build) printed for the models of benchmarks/kv_tokens.py.
 
 The table is that script's output: 64 MiB of cache, max_model_len 2048, max_num_batched_tokens 512. With
-NCDIAG_VLLM_PYTHON set to an interpreter that has vLLM, one of them is started again.
+NCDIAG_LAB_PYTHON set to an interpreter that has vLLM, one of them is started again.
 """
 
 from __future__ import annotations
@@ -58,9 +58,9 @@ def test_no_pool_holds_nothing() -> None:
 @pytest.mark.vllm
 @pytest.mark.timeout(400)
 def test_a_real_engine_agrees() -> None:
-    python = os.environ.get("NCDIAG_VLLM_PYTHON")
+    python = os.environ.get("NCDIAG_LAB_PYTHON")
     if not python:
-        pytest.skip("NCDIAG_VLLM_PYTHON does not name an interpreter with vLLM")
+        pytest.skip("NCDIAG_LAB_PYTHON does not name an interpreter with vLLM")
     done = subprocess.run(
         [sys.executable, str(SCRIPT), "--python", python, "gqa"],
         capture_output=True,
