@@ -135,3 +135,15 @@ def test_tar_lists_it(tmp_path: Path) -> None:
     bundle.save(str(tmp_path / "b.tar.gz"), content())
     listed = subprocess.run(["tar", "tzf", str(tmp_path / "b.tar.gz")], capture_output=True, text=True, check=True).stdout.split()
     assert listed == [f"b/{name}" for name in ("META.json", "states.json", "ras.json", "flight.json", "verdict.json", "logs/0.log")]
+
+
+def test_the_bundles_of_two_nodes_are_judged_together(tmp_path: Path) -> None:
+    whole = content()
+    for rank, state in enumerate(whole.states):
+        state.node = f"gpu0{rank + 1}"
+        bundle.save(str(tmp_path / f"{rank}.tar.gz"), DumpContent([state], logs={"/var/log/a.log": [state.node]}, meta={"node": state.node}))
+    alone = bundle.load(str(tmp_path / "0.tar.gz")).verdict()
+    assert not alone.culprits
+    together = DumpContent.together([bundle.load(str(tmp_path / f"{rank}.tar.gz")) for rank in (0, 1)])
+    assert [(row.rank, row.node) for row in together.verdict().culprits] == [(1, "gpu02")]
+    assert set(together.logs) == {"gpu01:/var/log/a.log", "gpu02:/var/log/a.log"}
