@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import pickle
+import random
 import threading
 from pathlib import Path
 from typing import Any
