@@ -16,7 +16,7 @@ def check(snapshot: Snapshot, probes: ProbeSet) -> list[Finding]:
             f"{name} gave nothing: {node.unreachable}",
             name,
             source="node",
-            remedy=f"see that {name} can be reached and has python3, then run it again",
+            remedy="see that the node can be reached and has python3 (3.8 or newer), then run it again",
         )
         for name, node in snapshot.nodes.items()
         if node.unreachable
@@ -32,7 +32,7 @@ def check(snapshot: Snapshot, probes: ProbeSet) -> list[Finding]:
 def _judged(snapshot: Snapshot, probe: Probe) -> Iterable[Finding]:
     findings = []
     for name, node in snapshot.nodes.items():
-        for source in (probe.id, *probe.needs):
+        for source in (probe.id, *probe.needs) if node.errors else ():
             if source in node.errors:
                 findings.append(unknown(f"{source} could not be read: {node.errors[source]}", name, source=source))
     if probe.judge is not None:

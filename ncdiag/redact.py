@@ -6,10 +6,13 @@ What is masked reads `<redacted>`; names and lengths of lines stay, so that a lo
 
 from __future__ import annotations
 
+import functools
 import re
 from typing import Any, Dict, List, Mapping, Match, Sequence
 
 MASK = "<redacted>"
+SHORT = 400
+"""Characters of a string whose masked form is remembered."""
 
 _SECRET_WORD = (
     r"(?:passwords?|passwd|passphrase|pwd|secrets?|credentials?|tokens?|api[_-]?keys?|apikey|access[_-]?keys?"
@@ -70,6 +73,7 @@ _NO_VALUES = ("none", "null", "true", "false", "bearer", "basic")
 _SECRET_HINT = re.compile(_SECRET_WORD, re.I)
 
 
+@functools.lru_cache(maxsize=1 << 14)
 def is_secret_name(name: str) -> bool:
     """Whether a variable, option or key of that name holds a secret."""
     return bool(_NAME.search(name.lstrip("-"))) and not _NOT_SECRET.search(name.lstrip("-"))
@@ -88,11 +92,19 @@ def _mask_value(match: Match[str]) -> str:
 
 def text(value: str) -> str:
     """`value` with every secret in it masked."""
+    return _known(value) if len(value) <= SHORT else _masked(value)
+
+
+def _masked(value: str) -> str:
     if _HINT.search(value):
         value = _FORMS.sub(_mask_form, value)
     if _SECRET_HINT.search(value):
         value = _OPTION.sub(_mask_value, _ASSIGNMENT.sub(_mask_value, value))
     return value
+
+
+_known = functools.lru_cache(maxsize=1 << 16)(_masked)
+"""The same short strings come again with every node."""
 
 
 def environ(variables: Mapping[str, str]) -> Dict[str, str]:

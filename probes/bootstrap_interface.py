@@ -11,15 +11,21 @@ from __future__ import annotations
 
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Set
 
+from ncdiag import parity
 from ncdiag.model import Finding, Probe, Snapshot, fail, ok, unknown, warn
 from ncdiag.nccl import addressing, interfaces, node
 from ncdiag.nccl.addressing import Advertised
 from ncdiag.nccl.interfaces import Address, Choice
-from ncdiag.nccl.reach import has_default, useless, way
+from ncdiag.nccl.reach import useless
 from ncdiag.nccl.version import NEWEST_READ, dotted
+from ncdiag.nccl.ways import Ways
+from ncdiag.nodeset import fold
 
 JUST_BEFORE = (2, 28, 2)
 """Stands for the releases before the rules changed in 2.28.3."""
+
+MAX_NAMED = 32
+"""Peers without a way that are listed one by one."""
 
 TUNNELS = ("tunnel", "overlay")
 """Words in the nature of a virtual link that can lead to other machines, slowly; the others end on this one."""
@@ -191,33 +197,36 @@ def _between(views: List[View], shared: Set[str]) -> Iterator[Finding]:
             by_address.setdefault(view.chosen.address, []).append(view)
     for address, holders in by_address.items():
         if len(holders) > 1:
-            yield fail("NCCL will take the same address %s on %s" % (address, ", ".join(view.name for view in holders)), holders[0].name,
-                       source="addresses of each node", observed={address: [view.name for view in holders]},
+            names = [view.name for view in holders]
+            yield fail("NCCL will take the same address %s on %s" % (address, fold(names)), holders[0].name,
+                       source="addresses of each node", observed={address: names},
                        expected="an address of its own for each node", cause="socket-ifname-wrong", remedy=_advice(holders[0], shared))
+    ways = Ways(address for address in by_address)
     for view in views:
-        yield from _unreachable(view, [other for other in views if other is not view], shared)
-    chosen = {view.name: view.chosen for view in views if view.chosen is not None}
-    networks = {address.network for address in chosen.values()}
-    if len(networks) > 1 and shared:
-        seen = {name: "%s %s" % (address.name, address.network) for name, address in chosen.items()}
+        yield from _unreachable(view, ways, by_address, shared)
+    networks: Dict[str, List[str]] = {}
+    for view in views:
+        if view.chosen is not None:
+            networks.setdefault("%s %s" % (view.chosen.name, view.chosen.network), []).append(view.name)
+    if len({told.partition(" ")[2] for told in networks}) > 1 and shared:
         odd = [view for view in views if view.chosen is not None and view.chosen.network not in shared]
         yield warn("the nodes choose different networks for NCCL: %s; all of them are in %s" % (
-            "; ".join("%s %s" % item for item in seen.items()), ", ".join(sorted(shared))), (odd or views)[0].name, source="addresses of each node",
-            observed=seen, expected="one network on all nodes", cause="socket-ifname-wrong", remedy=_advice((odd or views)[0], shared))
+            parity.shared(networks), ", ".join(sorted(shared))), (odd or views)[0].name, source="addresses of each node",
+            observed=networks, expected="one network on all nodes", cause="socket-ifname-wrong", remedy=_advice((odd or views)[0], shared))
 
 
-def _unreachable(view: View, others: List[View], shared: Set[str]) -> Iterator[Finding]:
+def _unreachable(view: View, ways: Ways, by_address: Dict[str, List[View]], shared: Set[str]) -> Iterator[Finding]:
     """Nodes whose chosen address this one has no way to; the one with the odd network is the one to change."""
-    blind = [other for other in others if other.chosen is not None and not has_default(view.routes, other.chosen.address)
-             and not useless(other.chosen.address) and way(view.addresses, view.routes, other.chosen.address) is None]
+    blind = [other for address in ways.missing(view.addresses, view.routes) for other in by_address[address] if other is not view]
     if blind:
-        first = blind[0].chosen
+        other = blind[0]
+        first = other.chosen
         yield fail("%s has no route to %s, the address that NCCL will take on %s%s" % (
-            view.name, first.address if first else "", blind[0].name, " (and %d more)" % (len(blind) - 1) if len(blind) > 1 else ""), view.name,
-            source="routes of %s" % view.name, observed={other.name: other.chosen.address for other in blind if other.chosen},
+            view.name, first.address if first else "", other.name, " (and %d more)" % (len(blind) - 1) if len(blind) > 1 else ""), view.name,
+            source="routes of %s" % view.name, observed={one.name: one.chosen.address for one in blind[:MAX_NAMED] if one.chosen},
             expected="one network, or routes between them", cause="socket-ifname-wrong",
             remedy="on %s: %s; or add the route: ip route add %s via <gateway>" % (
-                blind[0].name, _advice(blind[0], shared), first.network if first else "<network>"), peer=blind[0].name)
+                other.name, _advice(other, shared), first.network if first else "<network>"), peer=other.name)
 
 
 PROBE = Probe("bootstrap-interface", "NCCL, gloo and vLLM take interfaces that reach the other nodes", judge,

@@ -9,6 +9,7 @@ Source: `Requires-Dist` and `Requires-Python` of the installed metadata (core me
 
 from __future__ import annotations
 
+import json
 from typing import Any, Dict, Iterator, List, Optional, TypedDict
 
 from ncdiag import engine
@@ -96,6 +97,7 @@ def collect(host: Host) -> Facts:
 
 
 def judge(snapshot: Snapshot) -> Iterator[Finding]:
+    judged: Dict[str, List[Any]] = {}  # nodes of one image are judged once
     for node, facts in snapshot.each(PROBE.id):
         if not facts["requires"]:
             yield skip(
@@ -104,7 +106,10 @@ def judge(snapshot: Snapshot) -> Iterator[Finding]:
                 source="package metadata",
             )
             continue
-        broken = list(_broken(facts))
+        text = json.dumps(facts, sort_keys=True)
+        if text not in judged:
+            judged[text] = list(_broken(facts))
+        broken = judged[text]
         for package, line, found in broken:
             conclude = fail if _name(line) in CENTRAL and (found or _name(line) == "torch") else warn
             yield conclude(

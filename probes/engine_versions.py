@@ -15,6 +15,7 @@ from typing import Dict, Iterator, Optional, TypedDict
 from ncdiag import engine
 from ncdiag.host import Host, HostError
 from ncdiag.model import Finding, Probe, Snapshot, fail, ok, skip, unknown, warn
+from ncdiag.nodeset import fold
 from ncdiag.parity import split
 
 PACKAGES = (
@@ -129,7 +130,7 @@ def _differences(nodes: Dict[str, Facts]) -> Iterator[Finding]:
             grave = name in MUST_BE_EQUAL or name == "python"
             conclude = fail if grave else warn
             yield conclude(
-                "%s is %s on %s; %s" % (name, value, ", ".join(outliers), _others(difference.groups, value)),
+                "%s is %s on %s; %s" % (name, value, fold(outliers), difference.others(value)),
                 outliers[0] if len(outliers) == 1 else None,
                 source="package metadata",
                 observed=value,
@@ -146,14 +147,6 @@ def _differences(nodes: Dict[str, Facts]) -> Iterator[Finding]:
 
 def _minor(version: Optional[str]) -> Optional[str]:
     return ".".join(version.split(".")[:2]) if version else None
-
-
-def _others(groups: Dict[str, list], value: str) -> str:
-    return "; ".join(
-        "%s on %s" % (other, ", ".join(nodes[:8]) + (" …" if len(nodes) > 8 else ""))
-        for other, nodes in groups.items()
-        if other != value
-    )
 
 
 PROBE = Probe("engine-versions", "The engine's packages are found and equal on all nodes", judge, collect)

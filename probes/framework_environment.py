@@ -11,10 +11,12 @@ from __future__ import annotations
 import re
 from typing import Any, Dict, Iterator, List, Optional, TypedDict
 
+from ncdiag import parity
 from ncdiag.host import Absent, Host, HostError
 from ncdiag.model import Finding, Probe, Snapshot, fail, ok, unknown, warn
 from ncdiag.nccl import frameworks
 from ncdiag.nccl.node import several
+from ncdiag.nodeset import fold
 
 WANTED = re.compile(
     r"(?:VLLM|RAY|GLOO|TP|TORCH|PYTORCH|HIP|ROCR|UCX|OFI_NCCL)_|CUDA_(?:VISIBLE_DEVICES|LAUNCH_BLOCKING|DEVICE_ORDER|DEVICE_MAX_CONNECTIONS"
@@ -87,7 +89,7 @@ def _between_nodes(told: Dict[str, Dict[str, str]]) -> Iterator[Finding]:
             values.setdefault(environ.get(name), []).append(node)
         if len(values) > 1:
             observed: Dict[str, Any] = {"not set" if value is None else value: nodes for value, nodes in values.items()}
-            yield warn("%s differs between nodes: %s" % (name, "; ".join("%s on %s" % (value, ", ".join(nodes)) for value, nodes in observed.items())),
+            yield warn("%s differs between nodes: %s" % (name, parity.shared(values)),
                        min(values.values(), key=len)[0], source="environment of each node", observed=observed, expected="one value on all nodes",
                        cause="env-unknown-or-invalid", remedy="set %s alike on every node, or unset it on all" % name, setting=name)
     ranks: Dict[str, List[str]] = {}
@@ -96,7 +98,7 @@ def _between_nodes(told: Dict[str, Dict[str, str]]) -> Iterator[Finding]:
             ranks.setdefault(environ["RANK"], []).append(node)
     for rank, nodes in ranks.items():
         if len(nodes) > 1:
-            yield warn("RANK is %s on %s" % (rank, " and ".join(nodes)), nodes[0], source="environment of each node", observed={rank: nodes},
+            yield warn("RANK is %s on %s" % (rank, fold(nodes)), nodes[0], source="environment of each node", observed={rank: nodes},
                        expected="a rank of its own for each process", cause="rank-layout-wrong",
                        remedy="unset RANK and WORLD_SIZE in the shells (the launcher sets them)", setting="RANK")
 

@@ -18,6 +18,7 @@ from ncdiag.nccl.addressing import holder
 from ncdiag.nccl.lookup import look_up
 from ncdiag.nccl.node import addresses as addresses_of
 from ncdiag.nccl.node import several
+from ncdiag.nodeset import fold
 
 SLOW_S = 0.5
 """A look-up of the node's own name that takes longer goes to a server that is slow or away; from /etc/hosts it takes under 1 ms."""
@@ -131,14 +132,14 @@ def _judge_names(snapshot: Snapshot) -> Iterator[Finding]:
             by_address.setdefault(address, []).append(node)
     for name, nodes in by_name.items():
         if len(nodes) > 1:
-            yield warn("%d nodes call themselves %s: %s" % (len(nodes), name, ", ".join(nodes)), nodes[0], observed={"name": name, "nodes": nodes},
+            yield warn("%d nodes call themselves %s: %s" % (len(nodes), name, fold(nodes)), nodes[0], observed={"name": name, "nodes": nodes},
                        source="gethostname", expected="a name of its own for each node", cause="node-ip-wrong-interface",
                        remedy="hostnamectl set-hostname <name> on all but one of them, and start the engine again")
     for address, nodes in by_address.items():
         if len(nodes) > 1 and not _is_loopback(address):
-            yield fail("the names of %s resolve to the same address %s" % (", ".join(nodes), address), nodes[0],
+            yield fail("the names of %s resolve to the same address %s" % (fold(nodes), address), nodes[0],
                        observed={"address": address, "nodes": nodes}, source="getaddrinfo", expected="an address of its own for each node",
-                       cause="node-ip-wrong-interface", remedy="correct /etc/hosts or DNS for %s" % ", ".join(nodes))
+                       cause="node-ip-wrong-interface", remedy="correct /etc/hosts or DNS for %s" % fold(nodes))
 
 
 def _is_loopback(address: str) -> bool:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, TypedDict
 
-from ncdiag import rtnetlink
+from ncdiag import parity, rtnetlink
 from ncdiag.host import Host, HostError
 from ncdiag.model import Finding, Probe, Snapshot, ok, skip, unknown, warn
 from ncdiag.nccl import interfaces
@@ -184,8 +184,11 @@ def _between(links: List[Link]) -> Iterator[Finding]:
             if mark in told:
                 continue
             told.add(mark)
+            by_name: Dict[str, List[str]] = {}
+            for link in odd:
+                by_name.setdefault(link.facts["name"], []).append(link.node)
             yield warn("%s of %s in %s is %s %s, of the others %s" % (
-                "MTU" if key == "mtu" else "speed", ", ".join("%s on %s" % (link.facts["name"], link.node) for link in odd), network,
+                "MTU" if key == "mtu" else "speed", parity.shared(by_name), network,
                 " and ".join(sorted({str(link.facts[key]) for link in odd})), unit, usual), odd[0].node,
                 source="/sys/class/net/%s/%s" % (odd[0].facts["name"], key.partition("_")[0]),
                 observed={"%s %s" % (link.node, link.facts["name"]): link.facts[key] for link in members}, expected=usual, cause=cause,

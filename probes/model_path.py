@@ -17,6 +17,7 @@ from typing import Any, Dict, Iterator, List, Optional, TypedDict
 
 from ncdiag.host import Absent, Host, HostError
 from ncdiag.model import Finding, Probe, Snapshot, fail, ok, skip, warn
+from ncdiag.nodeset import fold
 from ncdiag.parity import split
 
 WEIGHTS = re.compile(r"\.(safetensors|bin|pt|pth|gguf)$")
@@ -167,7 +168,7 @@ def judge(snapshot: Snapshot) -> Iterator[Finding]:
         difference = split({node: facts[name] for node, facts in nodes.items() if facts["exists"]})
         for value, outliers in difference.outliers.items() if difference else ():
             yield fail(
-                "%s differs on %s" % (what, ", ".join(outliers)),
+                "%s differs on %s" % (what, fold(outliers)),
                 outliers[0] if len(outliers) == 1 else None,
                 source=what,
                 observed=value,
@@ -184,7 +185,7 @@ def judge(snapshot: Snapshot) -> Iterator[Finding]:
     difference = split(sizes)
     for _, outliers in difference.outliers.items() if difference else ():
         yield fail(
-            "the weights on %s differ in names or sizes from those of other nodes" % ", ".join(outliers),
+            "the weights on %s differ in names or sizes from those of other nodes" % fold(outliers),
             outliers[0] if len(outliers) == 1 else None,
             source="file sizes",
             cause="model-path-missing",

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Any, Dict, Iterator, List, Mapping, Optional, TypedDict
 
+from ncdiag import parity
 from ncdiag.host import Absent, Host, HostError
 from ncdiag.model import Finding, Probe, Snapshot, fail, ok, skip, unknown, warn
 from ncdiag.nccl import contradictions, environment
@@ -17,6 +18,7 @@ from ncdiag.nccl.environment import Setting
 from ncdiag.nccl.node import release, several
 from ncdiag.nccl.node import settings as settings_of
 from ncdiag.nccl.version import Version
+from ncdiag.nodeset import fold
 
 MUST_BE_EQUAL = ("ALGO", "PROTO", "NET", "IB_DISABLE", "OOB_NET_ENABLE", "SOCKET_MAGIC", "NTHREADS", "LL128_NTHREADS", "BUFFSIZE",
                  "LL_BUFFSIZE", "LL128_BUFFSIZE", "P2P_NET_CHUNKSIZE", "P2P_NVL_CHUNKSIZE", "P2P_PCI_CHUNKSIZE", "NVLS_ENABLE",
@@ -134,11 +136,10 @@ def _differs(told: Mapping[str, Mapping[str, Setting]], name: str, fatal: bool) 
         values.setdefault(settings[name].value if name in settings else None, []).append(node)
     if len(values) < 2:
         return
-    shown: List[str] = ["%s on %s" % ("not set" if value is None else value, ", ".join(nodes)) for value, nodes in values.items()]
     odd = min(values.values(), key=len)
     observed: Dict[str, Any] = {"not set" if value is None else value: nodes for value, nodes in values.items()}
     yield (fail if fatal else warn)(
-        "%s differs between nodes: %s" % (name, "; ".join(shown)), odd[0], source="environment of each node", observed=observed,
+        "%s differs between nodes: %s" % (name, parity.shared(values)), odd[0], source="environment of each node", observed=observed,
         expected="one value on all nodes", cause="env-unknown-or-invalid", setting=name,
         remedy="set %s alike on every node (a value set in a shell reaches only that node), or unset it on all" % name)
 
@@ -150,7 +151,7 @@ def _same_host_id(told: Mapping[str, Mapping[str, Setting]]) -> Iterator[Finding
             by_value.setdefault(settings["NCCL_HOSTID"].value, []).append(node)
     for value, nodes in by_value.items():
         if len(nodes) > 1:
-            yield fail("NCCL_HOSTID is %s on %s: NCCL takes them for one machine and tries shared memory between them" % (value, ", ".join(nodes)),
+            yield fail("NCCL_HOSTID is %s on %s: NCCL takes them for one machine and tries shared memory between them" % (value, fold(nodes)),
                        nodes[0], source="environment of each node", observed={value: nodes}, expected="a value of its own on each node, or none",
                        cause="env-unknown-or-invalid", remedy="unset NCCL_HOSTID on every node", setting="NCCL_HOSTID")
 

@@ -17,6 +17,7 @@ from typing import Dict, Iterator, List, Optional, Tuple, TypedDict
 from ncdiag import engine
 from ncdiag.host import Host, HostError
 from ncdiag.model import Finding, Probe, Snapshot, fail, ok, skip, unknown, warn
+from ncdiag.nodeset import fold
 from ncdiag.parity import split
 
 SYSTEM_FOLDERS = (
@@ -171,7 +172,7 @@ def judge(snapshot: Snapshot) -> Iterator[Finding]:
     if difference is not None:
         for value, nodes in difference.outliers.items():
             yield fail(
-                "NCCL %s on %s, %s on the others" % (value, ", ".join(nodes), difference.common or "another"),
+                "NCCL %s on %s; %s" % (value, fold(nodes), difference.others(value)),
                 nodes[0] if len(nodes) == 1 else None,
                 source="libnccl.so.2",
                 observed=value,

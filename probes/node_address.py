@@ -12,13 +12,14 @@ import ipaddress
 import re
 from typing import Any, Dict, Iterator, List, Optional, TypedDict
 
-from ncdiag import engine
+from ncdiag import engine, parity
 from ncdiag.host import Host, HostError
 from ncdiag.model import Finding, Probe, Snapshot, fail, ok, skip, warn
 from ncdiag.nccl import interfaces, node
 from ncdiag.nccl.addressing import holder
 from ncdiag.nccl.lookup import look_up
 from ncdiag.nccl.reach import useless, way
+from ncdiag.nodeset import fold
 
 OWN = ("VLLM_HOST_IP", "RAY_NODE_IP_ADDRESS")
 """Variables that name this node's own address."""
@@ -83,7 +84,7 @@ def _is_address(text: str) -> bool:
 
 
 def judge(snapshot: Snapshot) -> Iterator[Finding]:
-    several = node.several(snapshot)
+    networks = node.Networks(snapshot)
     for name, facts in snapshot.each(PROBE.id):
         environ = (snapshot.facts(name, "framework-environment") or {}).get("environ") or {}
         told = {variable: environ[variable] for variable in (*OWN, *MASTER) if environ.get(variable)}
@@ -91,7 +92,7 @@ def judge(snapshot: Snapshot) -> Iterator[Finding]:
             if raylet["node_ip"]:
                 told["raylet"] = raylet["node_ip"]
         found = [finding for variable, value in told.items() for finding in
-                 (_judge_master if variable in MASTER else _judge_own)(snapshot, name, facts, variable, value, several)]
+                 (_judge_master if variable in MASTER else _judge_own)(snapshot, name, facts, variable, value, networks)]
         found.extend(_ray_against_vllm(name, told))
         yield from found
         if not found:
@@ -113,7 +114,7 @@ def _how(variable: str, addresses: List[interfaces.Address]) -> str:
     return "export %s=%s" % (variable, address)
 
 
-def _judge_own(snapshot: Snapshot, name: str, facts: Facts, variable: str, value: str, several: bool) -> Iterator[Finding]:
+def _judge_own(snapshot: Snapshot, name: str, facts: Facts, variable: str, value: str, networks: node.Networks) -> Iterator[Finding]:
     local = node.addresses(snapshot, name)
     source = "/proc/PID/cmdline of the raylet" if variable == "raylet" else "environment"
     shown = [address.address for address in local]
@@ -123,33 +124,35 @@ def _judge_own(snapshot: Snapshot, name: str, facts: Facts, variable: str, value
         yield warn("%s, which is no address%s" % (_said(variable, value), " and does not resolve here" if value in facts["lookups"] else ""), name,
                    source=source, observed=value, expected="an address of this node", cause=WRONG, remedy=_how(variable, local), **where)
     elif useless(address):
-        yield (fail if several or useless(address) == "unspecified" else warn)(
+        yield (fail if networks.several or useless(address) == "unspecified" else warn)(
             "%s, a %s address that no other node can use" % (_said(variable, value), useless(address)), name, source=source, observed=value,
             expected="an address that the peers reach", cause=WRONG, remedy=_how(variable, local), **where)
     elif local and holder(local, address) is None:
         yield fail("%s, which no interface of this node holds (it has %s)" % (_said(variable, value), ", ".join(shown)), name, source=source,
                    observed=value, expected="one of " + ", ".join(shown), cause=WRONG, remedy=_how(variable, local), **where)
     else:
-        yield from _other_network(snapshot, name, variable, value, address, source)
+        yield from _other_network(snapshot, name, variable, value, address, source, networks)
 
 
-def _other_network(snapshot: Snapshot, name: str, variable: str, value: str, address: str, source: str) -> Iterator[Finding]:
+def _other_network(snapshot: Snapshot, name: str, variable: str, value: str, address: str, source: str,
+                   networks: node.Networks) -> Iterator[Finding]:
     """On another network than NCCL's, and on one that the other nodes are not in."""
-    peers = [other for other in snapshot.nodes if other != name and node.addresses(snapshot, other)]
     local = node.addresses(snapshot, name)
     mine = next((entry for entry in local if entry.address == address), None)
-    if mine is None or not peers:
+    if mine is None:
         return
-    outside = [peer for peer in peers if not any(mine.holds(entry.address) for entry in node.addresses(snapshot, peer))]
     values = {key: setting.value for key, setting in (node.settings(snapshot, name) or {}).items()}
     chosen = interfaces.bootstrap(local, values, node.release(snapshot, name) or (2, 30, 7)).chosen
-    if outside and chosen and chosen[0].name != mine.name:
+    if not chosen or chosen[0].name == mine.name:
+        return
+    outside = [peer for peer in networks.without(mine.network) if not any(mine.holds(entry.address) for entry in node.addresses(snapshot, peer))]
+    if outside:
         yield warn("%s on %s, a network that %s is not in; NCCL takes %s (%s)" % (
-            _said(variable, value), mine.name, ", ".join(outside), chosen[0].name, chosen[0].address), name, source=source, observed=value,
+            _said(variable, value), mine.name, fold(outside), chosen[0].name, chosen[0].address), name, source=source, observed=value,
             expected="an address in a network of all nodes", cause=WRONG, remedy=_how(variable, [chosen[0]]), setting=variable)
 
 
-def _judge_master(snapshot: Snapshot, name: str, facts: Facts, variable: str, value: str, several: bool) -> Iterator[Finding]:
+def _judge_master(snapshot: Snapshot, name: str, facts: Facts, variable: str, value: str, networks: node.Networks) -> Iterator[Finding]:
     lookup = facts["lookups"].get(value)
     address = value if _is_address(value) else ((lookup or {}).get("addresses") or [None])[0]
     where = {"setting": variable}
@@ -159,7 +162,7 @@ def _judge_master(snapshot: Snapshot, name: str, facts: Facts, variable: str, va
         yield fail("%s, and the look-up here failed: %s" % (_said(variable, value), lookup.get("error")), name, source="getaddrinfo(%s)" % value,
                    observed=lookup, expected="an address", cause="dns-unresponsive" if slow else WRONG,
                    remedy="%s, or add %s to /etc/hosts" % (advice, value), **where)
-    elif address is not None and several and useless(address):
+    elif address is not None and networks.several and useless(address):
         yield fail("%s%s, a %s address: each node would look for the store on itself" % (
             _said(variable, value), " (%s)" % address if address != value else "", useless(address)), name, source="environment", observed=value,
             expected="an address that every node reaches", cause=WRONG, remedy=advice, **where)
@@ -187,12 +190,12 @@ def _between(snapshot: Snapshot) -> Iterator[Finding]:
             if value:
                 values.setdefault(value, []).append(name)
         if variable in MASTER and len(values) > 1:
-            yield fail("%s differs between nodes: %s" % (variable, "; ".join("%s on %s" % (v, ", ".join(n)) for v, n in values.items())),
+            yield fail("%s differs between nodes: %s" % (variable, parity.shared(values)),
                        min(values.values(), key=len)[0], source="environment of each node", observed=values, expected="one value on all nodes",
                        cause=WRONG, remedy="export %s=<the first node's address> alike on every node" % variable, setting=variable)
         for value, names in values.items():
             if variable not in MASTER and len(names) > 1 and not useless(value):
-                yield fail("%s on %s: each node needs an address of its own" % (_said(variable, value), " and ".join(names)), names[1],
+                yield fail("%s on %s: each node needs an address of its own" % (_said(variable, value), fold(names)), names[1],
                            source="environment of each node", observed={value: names}, expected="an address of its own for each node",
                            cause=WRONG, remedy=_how(variable, node.addresses(snapshot, names[1])), setting=variable)
 

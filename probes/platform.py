@@ -14,6 +14,7 @@ from typing import Dict, Iterator, Optional, TypedDict
 
 from ncdiag.host import Host, HostError
 from ncdiag.model import Finding, Probe, Snapshot, ok, skip, warn
+from ncdiag.nodeset import fold
 from ncdiag.parity import split
 
 MODULES = ("mlx5_core", "ib_core", "nvidia", "nvidia_peermem", "gdrdrv", "efa", "bnxt_re", "irdma", "rdma_rxe")
@@ -121,8 +122,8 @@ def judge(snapshot: Snapshot) -> Iterator[Finding]:
                 % (
                     name,
                     value,
-                    ", ".join(outliers),
-                    "%s on the others" % difference.common if difference.common else "which differs from the others",
+                    fold(outliers),
+                    difference.others(value),
                 ),
                 outliers[0] if len(outliers) == 1 else None,
                 source=path,

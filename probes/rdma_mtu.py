@@ -16,6 +16,7 @@ from typing import Dict, Iterator, List, Optional, TypedDict
 from ncdiag.host import Host, HostError
 from ncdiag.model import Finding, Probe, Snapshot, ok, skip, unknown, warn
 from ncdiag.nccl import machine
+from ncdiag.nccl.uneven import grouped
 
 HEADERS = 96  # bytes: GRH 40, UDP 8, BTH 12, XRC 4, atomic 28, checksum 4
 SIZES = (4096, 2048, 1024, 512, 256)
@@ -115,8 +116,7 @@ def _compared(seen: List[Seen]) -> Iterator[Finding]:
         alike = [one for one in seen if one["layer"] == layer]
         counted = Counter(one["active"] for one in alike)
         usual = max(counted, key=lambda size: (counted[size], size))
-        for node in dict.fromkeys(one["node"] for one in alike):
-            mine = [one for one in alike if one["node"] == node]
+        for node, mine in grouped(alike, lambda one: one["node"]):
             odd = [one for one in mine if one["active"] != usual]
             if not odd:
                 yield ok(

@@ -10,7 +10,7 @@ Source: /sys/class/infiniband (kernel Documentation/ABI/stable/sysfs-class-infin
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any, Callable, Dict, Iterator, List, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 from ncdiag.model import Finding, Probe, Snapshot, fail, ok, skip, unknown, warn
 from ncdiag.probes.rdma_devices import CLASS, Device, Facts, Port
@@ -27,9 +27,9 @@ def judge(snapshot: Snapshot) -> Iterator[Finding]:
     ports = [
         (node, device, port) for node, facts in nodes.items() for device in facts["devices"] for port in device["ports"]
     ]
-    active = {(device["name"], port["number"]) for _, device, port in ports if port["state"] == "ACTIVE"}
+    active = Active(ports)
     for node, facts in nodes.items():
-        own = [located for located in ports if located[0] == node]
+        own = [(node, device, port) for device in facts["devices"] for port in device["ports"]]
         if not facts["devices"]:
             yield fail(
                 f"no RDMA device, while other nodes have {_examples(nodes)}",
@@ -40,7 +40,7 @@ def judge(snapshot: Snapshot) -> Iterator[Finding]:
                 remedy=_MISSING,
             )
             continue
-        problems = [finding for located in own for finding in _port_findings(located, active, ports, len(nodes))]
+        problems = [finding for located in own for finding in _port_findings(located, own, active, len(nodes))]
         yield from problems
         yield from _together(node, own)
         if not any(finding.status.severity > 1 for finding in problems):
@@ -88,16 +88,33 @@ def _rates(ports: List[Located]) -> str:
     return ", ".join(f"{times} x {rate:g} Gb/s" for rate, times in sorted(counted.items())) or "rate not given"
 
 
-def _port_findings(located: Located, active: Any, ports: List[Located], nodes: int) -> Iterator[Finding]:
+class Active:
+    """The active ports of all nodes, counted once."""
+
+    def __init__(self, ports: List[Located]) -> None:
+        up = [(device, port) for _, device, port in ports if port["state"] == "ACTIVE"]
+        self.names = {(device["name"], port["number"]) for device, port in up}
+        self._rates: Dict[Any, Counter[float]] = {}
+        for device, port in up:
+            if port["rate_gbits_s"]:
+                self._rates.setdefault((device["board"], port["link_layer"]), Counter())[port["rate_gbits_s"]] += 1
+
+    def usual(self, device: Device, port: Port) -> Optional[float]:
+        """The most frequent rate of ports of that kind, None where fewer than two have it."""
+        rate, times = self._rates[device["board"], port["link_layer"]].most_common(1)[0]
+        return rate if times >= 2 else None
+
+
+def _port_findings(located: Located, own: List[Located], active: Active, nodes: int) -> Iterator[Finding]:
     node, device, port = located
     name = f"{device['name']}:{port['number']}"
     source = f"{CLASS}/{device['name']}/ports/{port['number']}"
     if port["state"] is None:
         yield unknown(f"{name}: its state cannot be read", node, source=source, device=device["name"])
     elif port["state"] != "ACTIVE":
-        yield _down(located, name, source, (device["name"], port["number"]) in active, ports, nodes)
+        yield _down(located, name, source, own, active, nodes)
     else:
-        yield from _slow(located, name, source, ports)
+        yield from _slow(located, name, source, active)
         if port["link_layer"] == "InfiniBand" and port["sm_lid"] == "0x0":
             yield warn(
                 f"{name}: ACTIVE, but no subnet manager is known (sm_lid 0x0)",
@@ -110,11 +127,11 @@ def _port_findings(located: Located, active: Any, ports: List[Located], nodes: i
             )
 
 
-def _down(located: Located, name: str, source: str, elsewhere: bool, ports: List[Located], nodes: int) -> Finding:
+def _down(located: Located, name: str, source: str, own: List[Located], active: Active, nodes: int) -> Finding:
     node, device, port = located
     state = f"{port['state']}, {port['phys_state'] or 'physical state not given'}"
     remedy = _REMEDIES.get(port["phys_state"] or "", "see ibstat and the switch port; replace cable or optics")
-    siblings = [one for one in ports if one[0] == node and one[2] is not port and one[1]["board"] == device["board"]]
+    siblings = [one for one in own if one[2] is not port and one[1]["board"] == device["board"]]
     up = sum(one[2]["state"] == "ACTIVE" for one in siblings)
 
     def bad(made: Callable[..., Finding], text: str, remedy: str = remedy) -> Finding:
@@ -124,11 +141,11 @@ def _down(located: Located, name: str, source: str, elsewhere: bool, ports: List
     if port["state"] == "INIT" and port["link_layer"] == "InfiniBand":
         manager = "start a subnet manager (opensm, or the switch's own) on that fabric; check with sminfo"
         return bad(fail, "the link is up, but no subnet manager has configured it (INIT)", manager)
-    if elsewhere:
+    if (device["name"], port["number"]) in active.names:
         return bad(fail, f"{state}; it is ACTIVE on other nodes")
     if nodes == 1 and up and up >= len(siblings) - 1:
         return bad(warn, f"{state}, while {up} other ports of that kind are ACTIVE")
-    if not any(one[2]["state"] == "ACTIVE" for one in ports):
+    if not active.names:
         return bad(warn, f"{state}, and no other port is ACTIVE: NCCL will use sockets")
     where = "on every node" if nodes > 1 else "and so are others of its kind"
     return skip(f"{name}: {state} {where}: not in use", node, source=source, device=device["name"])
@@ -142,21 +159,13 @@ _REMEDIES = {
 }
 
 
-def _slow(located: Located, name: str, source: str, ports: List[Located]) -> Iterator[Finding]:
+def _slow(located: Located, name: str, source: str, active: Active) -> Iterator[Finding]:
     """Against the same port of other nodes and the same kind of card on this one: the usual rate is the most frequent."""
     node, device, port = located
-    if port["rate_gbits_s"] is None:
+    if not port["rate_gbits_s"]:
         return
-    alike = [
-        one[2]["rate_gbits_s"]
-        for one in ports
-        if one[2]["state"] == "ACTIVE"
-        and one[1]["board"] == device["board"]
-        and one[2]["rate_gbits_s"]
-        and one[2]["link_layer"] == port["link_layer"]
-    ]
-    usual, times = Counter(alike).most_common(1)[0]
-    if usual is None or port["rate_gbits_s"] >= usual or times < 2:
+    usual = active.usual(device, port)
+    if usual is None or port["rate_gbits_s"] >= usual:
         return
     lanes = f", {port['lanes']}X" if port["lanes"] in (1, 2) else ""
     yield warn(

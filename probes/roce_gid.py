@@ -9,7 +9,7 @@ Source: /sys/class/infiniband/<device>/ports/<n>/{gids,gid_attrs}; NCCL user gui
 
 from __future__ import annotations
 
-from typing import Dict, Iterator, List, Optional, Tuple, TypedDict
+from typing import Dict, Iterator, List, Optional, Set, Tuple, TypedDict
 
 from ncdiag.host import Host, HostError
 from ncdiag.model import Finding, Probe, Snapshot, fail, ok, skip, unknown, warn
@@ -166,8 +166,12 @@ def _families(chosen: List[Chosen]) -> Iterator[Finding]:
 def _forced(snapshot: Snapshot, chosen: List[Chosen]) -> Iterator[Finding]:
     """One index cannot fit ports whose tables differ."""
     wanted: Dict[int, List[str]] = {}
+    names: Dict[str, Set[str]] = {}
+    for node, name, choice in chosen:
+        if choice.how == "set":
+            names.setdefault(node, set()).add(name)
     for node, tables in snapshot.each(PROBE.id):
-        names_of = {name for where, name, choice in chosen if where == node and choice.how == "set"}
+        names_of = names.get(node, set())
         for table in tables:
             better = gids.recommend(as_gids(table))
             if f"{table['device']}:{table['port']}" in names_of and better is not None:

@@ -35,7 +35,7 @@ def command(obj: dict[str, Any], output: str | None, record: bool, **options: An
     if record:
         return _record(everything.sources(chosen), options, plan.model, output)
     snapshot = gather(everything, chosen, plan, options, obj["quiet"])
-    write_result(json.dumps(redact.data(snapshot.as_dict()), indent=1), output)
+    write_result(json.dumps(redact.data(snapshot.as_dict()), indent=1), output, masked=True)
     incomplete = any(node.unreachable or node.errors for node in snapshot.nodes.values())
     return Exit.INCOMPLETE if incomplete else Exit.OK
 

@@ -160,9 +160,9 @@ def read_env_file(path: str | None) -> dict[str, str]:
     return variables
 
 
-def write_result(text: str, output: str | None) -> None:
-    """To stdout, or to a file of mode 0600. Secrets that got this far are masked."""
-    text = redact.text(text)
+def write_result(text: str, output: str | None, *, masked: bool = False) -> None:
+    """To stdout, or to a file of mode 0600. Secrets that got this far are masked, unless `masked` says that it is done (`redact.data`)."""
+    text = text if masked else redact.text(text)
     text = text if text.endswith("\n") else text + "\n"
     if output is None:
         sys.stdout.write(text)

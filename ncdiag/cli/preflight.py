@@ -39,7 +39,7 @@ def command(obj: dict[str, Any], fail_on: str, format_: str, output: str | None,
     if format_ == "json":
         from ncdiag.report.json import findings_as_json
 
-        write_result(findings_as_json("preflight", list(snapshot.nodes), findings, code), output)
+        write_result(findings_as_json("preflight", list(snapshot.nodes), findings, code), output, masked=True)
     else:
         from ncdiag.report.console import findings_as_text
 

@@ -5,6 +5,7 @@ Source: net_ib (ncclIbGetGidIndex, ncclUpdateGidIndex, ncclIbRoceGetVersionNum) 
 
 from __future__ import annotations
 
+import functools
 import ipaddress
 from dataclasses import dataclass, field
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Union
@@ -32,9 +33,9 @@ class Gid:
 
     @property
     def empty(self) -> bool:
-        return int(self.address) == 0 or self.address == ipaddress.IPv6Address("fe80::")
+        return int(self.address) in (0, 0xFE80 << 112)
 
-    @property
+    @functools.cached_property
     def ipv4(self) -> Optional[ipaddress.IPv4Address]:
         return self.address.ipv4_mapped
 
@@ -69,6 +70,7 @@ class Choice:
     doubts: List[str] = field(default_factory=list)  # why the answer itself is not certain
 
 
+@functools.lru_cache(maxsize=1 << 16)
 def parse_gid(text: str) -> ipaddress.IPv6Address:
     """`0000:0000:0000:0000:0000:ffff:0a00:0001` as sysfs writes it. Raises ValueError."""
     return ipaddress.IPv6Address(text.strip())

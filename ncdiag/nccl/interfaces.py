@@ -6,6 +6,7 @@ src/bootstrap.cc (bootstrapNetInit), src/misc/utils.cc (parseStringList, matchIf
 
 from __future__ import annotations
 
+import functools
 import ipaddress
 import re
 from typing import Any, Collection, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
@@ -38,7 +39,7 @@ class Address(NamedTuple):
     @property
     def network(self) -> str:
         """`192.0.2.0/24`"""
-        return str(ipaddress.ip_network("%s/%d" % (self.address, self.prefix), strict=False))
+        return _network(self.address, self.prefix)
 
     def holds(self, other: str) -> bool:
         """Whether `other` is an address of this one's network."""
@@ -46,6 +47,11 @@ class Address(NamedTuple):
             return ipaddress.ip_address(other) in ipaddress.ip_network("%s/%d" % (self.address, self.prefix), strict=False)
         except ValueError:
             return False
+
+
+@functools.lru_cache(maxsize=65536)
+def _network(address: str, prefix: int) -> str:
+    return str(ipaddress.ip_network("%s/%d" % (address, prefix), strict=False))
 
 
 class Choice(NamedTuple):

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import functools
+import re
 from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional
 
 from ncdiag.model import Snapshot
 from ncdiag.nccl import gpudirect, hca, topology_live
 from ncdiag.nccl.node import release, settings
-from ncdiag.nccl.rules import rules_for
-from ncdiag.nccl.settings import settings_from
+from ncdiag.nccl.rules import Rules, rules_for
+from ncdiag.nccl.settings import Settings, settings_from
+from ncdiag.nccl.topology import Topology
 from ncdiag.nccl.topology_view import View, view
 from ncdiag.nccl.version import Version
 
@@ -57,7 +60,8 @@ def topology(
 ) -> Optional[View]:
     """The node as NCCL will see it; None where the PCI tree was not read.
 
-    `extra` goes over the node's own variables; `judge_by` over its NCCL version.
+    `extra` goes over the node's own variables; `judge_by` over its NCCL version. Nodes that are built alike share one View,
+    whose GUIDs are those of the first.
     """
     pci = snapshot.facts(node, "pci-devices")
     if pci is None:
@@ -68,4 +72,28 @@ def topology(
     rdma, gpus = snapshot.facts(node, "rdma-devices"), snapshot.facts(node, "gpus")
     rules = rules_for(version)
     built = topology_live.build(pci, rdma, gpus, environ, version, allowed)
-    return view(built, rules, settings_from(environ, rules).settings)
+    return _alike(_Machine(built, rules, settings_from(environ, rules).settings))
+
+
+class _Machine:
+    """What a View is made of; equal where two nodes differ in their GUIDs only."""
+
+    def __init__(self, built: Topology, rules: Rules, chosen: Settings) -> None:
+        self.parts = (built, rules, chosen)
+        seen: Dict[str, int] = {}
+        alike = _GUID.sub(lambda match: "guid=%d" % seen.setdefault(match.group(1), len(seen)), repr(built))
+        self._key = (alike, rules, chosen)
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Machine) and self._key == other._key
+
+
+_GUID = re.compile(r"guid='([^']*)'")
+
+
+@functools.lru_cache(maxsize=64)
+def _alike(machine: _Machine) -> View:
+    return view(*machine.parts)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Dict, List, Optional
+from typing import Dict, List, Optional, Set
 
 from ncdiag.model import Snapshot
 from ncdiag.nccl import environment
@@ -34,3 +34,21 @@ def addresses(snapshot: Snapshot, node: str) -> List[Address]:
 def several(snapshot: Snapshot) -> bool:
     """Whether the engine is to run on more than one node, as far as that is known."""
     return len(snapshot.nodes) > 1 or (snapshot.plan.nodes or 1) > 1
+
+
+class Networks:
+    """Which nodes have an address in which network, looked up once for all of them."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.several = several(snapshot)
+        self._members: Dict[str, Set[str]] = {}
+        self._nodes: Dict[str, None] = {}
+        for node in snapshot.nodes:
+            for address in addresses(snapshot, node):
+                self._nodes[node] = None
+                self._members.setdefault(address.network, set()).add(node)
+
+    def without(self, network: str) -> List[str]:
+        """Nodes that have addresses, but none whose network is `network`."""
+        members = self._members.get(network, set())
+        return [] if len(members) == len(self._nodes) else [node for node in self._nodes if node not in members]

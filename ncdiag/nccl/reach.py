@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import ipaddress
 from typing import Any, Mapping, Optional, Sequence
 
@@ -34,6 +35,7 @@ def has_default(routes: Optional[Sequence[Mapping[str, Any]]], address: str) -> 
     return routes is None or any(route["bits"] == 0 and route["family"] == family for route in routes)
 
 
+@functools.lru_cache(maxsize=1 << 16)
 def useless(address: str) -> Optional[str]:
     """Why no other machine can use the address (`loopback`, `link-local`, `unspecified`), None when one may."""
     try:

@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Sequence, Tuple, TypeVar
 
 from ncdiag.model import Finding
-from ncdiag.parity import split
+from ncdiag.parity import SHOWN, split
 
 Thing = TypeVar("Thing")
 
@@ -22,7 +22,7 @@ def uneven(
     if found is None:
         return
     for own, nodes in found.outliers.items():
-        others = found.common or " or ".join(value for value in found.groups if value != own)
+        others = found.common or " or ".join([value for value in found.groups if value != own][:SHOWN])
         for node in nodes:
             yield made(
                 summary.format(own=own, others=others),

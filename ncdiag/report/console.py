@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import io
 import os
-import re
 import shutil
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from typing import Optional
 
 from rich.console import Console
 from rich.padding import Padding
@@ -16,7 +16,8 @@ from rich.text import Text
 
 from ncdiag.check import counts
 from ncdiag.model import Finding, Status
-from ncdiag.nodeset import fold
+from ncdiag.report.folding import folded, place
+from ncdiag.report.plain import plain as plain
 
 STYLES = {
     Status.FAIL: "bold red",
@@ -25,12 +26,6 @@ STYLES = {
     Status.OK: "green",
     Status.SKIP: "dim",
 }
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
-
-
-def plain(text: object) -> str:
-    """`text` without control characters and direction marks, so that no fact can move the cursor or reorder a line."""
-    return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", str(text))
 
 
 def make_console(color: str | None) -> tuple[Console, io.StringIO]:
@@ -48,63 +43,54 @@ def findings_as_text(nodes: Sequence[str], findings: Sequence[Finding], *, show_
     console, buffer = make_console(color)
     numbers = counts(findings)
     for status in (Status.FAIL, Status.WARN):
-        for alike in _folded(finding for finding in findings if finding.status is status):
-            _print_block(console, alike, len(nodes))
+        for alike in folded(finding for finding in findings if finding.status is status):
+            _print_block(console, alike, nodes)
     for status in (Status.UNKNOWN, *((Status.OK, Status.SKIP) if show_all else ())):
         chosen = [finding for finding in findings if finding.status is status]
-        for alike in _folded(chosen):
-            _print_line(console, alike, len(nodes))
+        for alike in folded(chosen):
+            _print_line(console, alike, nodes)
         if status is Status.UNKNOWN:
             _print_advice(console, chosen)
     console.print(_verdict(nodes, numbers), soft_wrap=True)
     return "".join(line.rstrip() + "\n" for line in buffer.getvalue().splitlines())
 
 
-def _folded(findings: Iterable[Finding]) -> list[list[Finding]]:
-    """Findings that say the same of several nodes, together."""
-    groups: dict[tuple[object, ...], list[Finding]] = {}
-    for finding in findings:
-        node = str(finding.where.get("node", ""))
-        rest = tuple((key, str(value)) for key, value in finding.where.items() if key != "node")
-        key = (finding.probe, finding.summary.replace(node, "\0") if node else finding.summary, rest, finding.cause)
-        groups.setdefault(key, []).append(finding)
-    return list(groups.values())
+_Key = tuple[str, str, tuple[tuple[str, str], ...], Optional[str]]
 
 
-def _where(alike: list[Finding], node_count: int) -> str:
-    """Node set (with several nodes) and the other places, as one text."""
-    nodes = [str(finding.where["node"]) for finding in alike if "node" in finding.where]
-    places = [str(value) for key, value in alike[0].where.items() if key != "node"]
-    return plain(" ".join([fold(nodes)] * bool(nodes and node_count > 1) + places))
-
-
-def _print_block(console: Console, alike: list[Finding], node_count: int) -> None:
+def _print_block(console: Console, alike: list[Finding], nodes: Sequence[str]) -> None:
     """What is wrong: a head, then what was seen, what to do and where it was read."""
     first = alike[0]
     head = Text(f"{first.status.value:<8}", STYLES[first.status])
     head.append(plain(first.probe), "bold")
-    head.append("  " + _where(alike, node_count), "cyan")
+    head.append("  " + _where(alike, nodes), "cyan")
     console.print(head, soft_wrap=True)
-    lines = Text(plain(first.summary))
+    lines = Text(plain(first.summary + _apart(alike)))
     if first.remedy:
         lines.append("\n→ ", "bold").append(plain(first.remedy))
     lines.append(f"\ncause {plain(first.cause)} · read from {plain(first.source)}", "dim")
     console.print(Padding(lines, (0, 0, 0, 8)))
 
 
-def _print_line(console: Console, alike: list[Finding], node_count: int) -> None:
+def _print_line(console: Console, alike: list[Finding], nodes: Sequence[str]) -> None:
     """What is not wrong, or could not be looked at: one paragraph, with a hanging indent."""
     first = alike[0]
     line = Text(plain(first.probe), "bold")
-    where = _where(alike, node_count)
+    where = _where(alike, nodes)
     if where:
         line.append(" " + where, "cyan")
-    line.append("  ").append(plain(first.summary), "")
+    line.append("  ").append(plain(first.summary + _apart(alike)), "")
     table = Table.grid(padding=(0, 0))
     table.add_column(width=8)
     table.add_column()
     table.add_row(Text(first.status.value, STYLES[first.status]), line)
     console.print(table)
+
+
+def _apart(alike: list[Finding]) -> str:
+    """That the same is said of more, with other numbers."""
+    summaries = {finding.summary.replace(str(finding.where.get("node")), "") for finding in alike}
+    return f" (and {len(alike) - 1} more like it, with other numbers)" if len(summaries) > 1 else ""
 
 
 def _print_advice(console: Console, findings: Sequence[Finding]) -> None:

@@ -11,18 +11,8 @@ from ncdiag.model import SCHEMA, Finding
 
 
 def findings_as_json(command: str, nodes: Sequence[str], findings: Sequence[Finding], code: int) -> str:
-    """`{"schema", "command", "nodes", "findings", "counts", "exit"}`, the gravest finding first."""
+    """`{"schema", "command", "nodes", "findings", "counts", "exit"}`, the gravest finding first; one finding a line."""
     ordered = sorted(findings, key=lambda finding: -finding.status.severity)
-    return json.dumps(
-        redact.data(
-            {
-                "schema": SCHEMA,
-                "command": command,
-                "nodes": list(nodes),
-                "findings": [finding.as_dict() for finding in ordered],
-                "counts": counts(findings),
-                "exit": int(code),
-            }
-        ),
-        indent=1,
-    )
+    head = {"schema": SCHEMA, "command": command, "nodes": list(nodes), "counts": counts(findings), "exit": int(code)}
+    lines = ",\n".join(json.dumps(redact.data(finding.as_dict())) for finding in ordered)
+    return f'{json.dumps(head)[:-1]},\n"findings": [\n{lines}\n]}}'
