@@ -7,7 +7,6 @@ import os
 import shutil
 import sys
 from collections.abc import Sequence
-from typing import Optional
 
 from rich.console import Console
 from rich.padding import Padding
@@ -16,7 +15,7 @@ from rich.text import Text
 
 from ncdiag.check import counts
 from ncdiag.model import Finding, Status
-from ncdiag.report.folding import folded, place
+from ncdiag.report.folding import apart, folded, place
 from ncdiag.report.plain import plain as plain
 
 STYLES = {
@@ -55,15 +54,12 @@ def findings_as_text(nodes: Sequence[str], findings: Sequence[Finding], *, show_
     return "".join(line.rstrip() + "\n" for line in buffer.getvalue().splitlines())
 
 
-_Key = tuple[str, str, tuple[tuple[str, str], ...], Optional[str]]
-
-
 def _print_block(console: Console, alike: list[Finding], nodes: Sequence[str]) -> None:
     """What is wrong: a head, then what was seen, what to do and where it was read."""
     first = alike[0]
     head = Text(f"{first.status.value:<8}", STYLES[first.status])
     head.append(plain(first.probe), "bold")
-    head.append("  " + _where(alike, nodes), "cyan")
+    head.append("  " + place(alike, nodes), "cyan")
     console.print(head, soft_wrap=True)
     lines = Text(plain(first.summary + _apart(alike)))
     if first.remedy:
@@ -76,7 +72,7 @@ def _print_line(console: Console, alike: list[Finding], nodes: Sequence[str]) ->
     """What is not wrong, or could not be looked at: one paragraph, with a hanging indent."""
     first = alike[0]
     line = Text(plain(first.probe), "bold")
-    where = _where(alike, nodes)
+    where = place(alike, nodes)
     if where:
         line.append(" " + where, "cyan")
     line.append("  ").append(plain(first.summary + _apart(alike)), "")
@@ -87,10 +83,10 @@ def _print_line(console: Console, alike: list[Finding], nodes: Sequence[str]) ->
     console.print(table)
 
 
-def _apart(alike: list[Finding]) -> str:
+def _apart(alike: Sequence[Finding]) -> str:
     """That the same is said of more, with other numbers."""
-    summaries = {finding.summary.replace(str(finding.where.get("node")), "") for finding in alike}
-    return f" (and {len(alike) - 1} more like it, with other numbers)" if len(summaries) > 1 else ""
+    number = apart(alike)
+    return f" (and {number} more like it, with other numbers)" if number else ""
 
 
 def _print_advice(console: Console, findings: Sequence[Finding]) -> None:

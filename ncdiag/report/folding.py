@@ -1,0 +1,65 @@
+"""Findings that say the same of several nodes, as one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from ncdiag.model import Finding
+from ncdiag.nodeset import fold
+from ncdiag.report.plain import one_line
+
+SEVERAL = 3
+"""So many groups that differ in their numbers only are still shown one by one."""
+LONG = 60
+"""Characters of a node set from which on the nodes that are not in it are named, where these are fewer."""
+_NUMBER = re.compile(r"\d+(?:\.\d+)?")
+
+
+def folded(findings: Iterable[Finding]) -> list[list[Finding]]:
+    """Groups that differ in the node only, or, where these would be many, in numbers too; in the order of their first member."""
+    groups: dict[tuple[Any, ...], list[Finding]] = {}
+    for finding in findings:
+        node = str(finding.where.get("node", ""))
+        rest = tuple((key, str(value)) for key, value in finding.where.items() if key != "node")
+        summary = finding.summary.replace(node, "\0") if node else finding.summary
+        groups.setdefault((finding.status, finding.probe, summary, rest, finding.cause), []).append(finding)
+    if len(groups) <= SEVERAL:
+        return list(groups.values())
+    alike: dict[tuple[Any, ...], list[list[Finding]]] = {}
+    for (status, probe, summary, rest, cause), group in groups.items():
+        alike.setdefault((status, probe, _NUMBER.sub("#", summary), rest, cause), []).append(group)
+    out = []
+    for several in alike.values():
+        out.extend(several if len(several) <= SEVERAL else [[finding for group in several for finding in group]])
+    return out
+
+
+def apart(alike: Sequence[Finding]) -> int:
+    """How many of the group say it with other numbers than the first."""
+    said = [finding.summary.replace(str(finding.where.get("node")), "\0") for finding in alike]
+    return sum(summary != said[0] for summary in said)
+
+
+def nodes_of(alike: Iterable[Finding], nodes: Sequence[str] = ()) -> str:
+    """Their nodes as a node set, `all 16 nodes`, `all but gpu07`; empty where they name none."""
+    named = {str(finding.where["node"]) for finding in alike if "node" in finding.where}
+    if len(named) > 2 and named == set(nodes):
+        return f"all {len(named)} nodes"
+    shown = fold(named)
+    if len(shown) > LONG and len(named) > len(nodes) / 2:
+        others = fold(set(nodes) - named)
+        shown = f"all but {others}" if len(others) < len(shown) else shown
+    return one_line(shown)
+
+
+def rest_of(finding: Finding) -> str:
+    """Device, rank, peer and whatever else says where it is, besides the node."""
+    return one_line(" ".join(str(value) for key, value in finding.where.items() if key != "node"))
+
+
+def place(alike: Sequence[Finding], nodes: Sequence[str]) -> str:
+    """Node set (where there are several nodes) and the other places, as one text."""
+    shown = nodes_of(alike, nodes) if len(nodes) > 1 else ""
+    return f"{shown} {rest_of(alike[0])}".strip()
