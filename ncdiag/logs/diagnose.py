@@ -103,16 +103,17 @@ def _silent_death(signals: Sequence[Signal], readers: Readers, sources: int) -> 
 def _outcome(signals: Sequence[Signal], readers: Readers, facts: NcclFacts, order: dict[str, float]) -> Iterator[Signal]:
     """`healthy` and `slow-not-hung`, where something shows that it worked and nothing that it ended."""
     starts, bench = readers.starts, readers.bench
-    moving = starts.moving()
-    standing = [signal for signal in signals if not signal.condition]
-    if moving is not None and all(signal.order >= STANDING - 1 or (signal.order < moving.order and signal.says <= Says.SYMPTOM) for signal in standing):
+    ending = [signal for signal in signals if not signal.condition]
+    real = [signal for signal in ending if signal.order < STANDING - 9]
+    moving, slow = starts.moving(), starts.slow()
+    if moving is not None and all(signal.order < moving.order and signal.says <= Says.SYMPTOM for signal in real):
         yield moving
-    ending = standing
+    elif slow is not None and not real and starts.ready is None and starts.longest is not None:
+        yield slow
     done = bench.worked or starts.served or starts.ready or starts.worked
     last = max((signal.order for signal in ending), default=-1.0)
     if ending and (done is None or last > done.order or any(signal.says >= Says.HINT for signal in ending)):
         return
-    slow = starts.slow()
     if slow is not None and starts.ready is not None:
         yield slow
     if done is not None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from ncdiag.logs.addresses import Addresses
 from ncdiag.logs.bench import Bench
+from ncdiag.logs.members import Members
 from ncdiag.logs.pasted.gids import Gids
 from ncdiag.logs.pasted.limits import Limits
 from ncdiag.logs.pasted.smi import Smi
@@ -32,7 +33,7 @@ class Readers:
     smi: Smi = field(default_factory=Smi)
     limits: Limits = field(default_factory=Limits)
     verbs: Verbs = field(default_factory=Verbs)
-    others: tuple[Reader, ...] = field(default_factory=lambda: (OutOfMemory(), Addresses(), Gids(), FileSystems(), Links(), Processes()))
+    others: tuple[Reader, ...] = field(default_factory=lambda: (OutOfMemory(), Addresses(), Members(), Gids(), FileSystems(), Links(), Processes()))
 
     def all(self) -> list[Reader]:
         return [self.starts, self.bench, self.stacks, self.sockets, self.watchdog, self.exceptions, self.verbs, self.smi, self.limits, *self.others]

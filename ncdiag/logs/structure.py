@@ -98,6 +98,21 @@ class _Look:
             more, _ = self.at(self._of(process, "network"))
             yield Signal("net-fallback-slow", Says.STRONG, "traffic between the nodes goes over TCP sockets" + (": " + why if why else ""), [*more, *[e for e in evidence if e not in more]], {"node": process.host}, condition=True, order=order)
 
+        yield from self._wanted(sockets)
+
+    def _wanted(self, sockets: list[Process]) -> Iterator[Signal]:
+        """Processes on sockets that were meant to find RDMA devices and found none."""
+        without = [process for process in sockets if process.ib_no_device]
+        if not without:
+            return
+        process = without[0]
+        meant = any(name in process.settings for name in ("NCCL_IB_HCA", "NCCL_IB_GID_INDEX", "NCCL_IB_TC")) or process.settings.get("NCCL_IB_DISABLE", "").startswith("0") \
+            or any(re.search(r"RDMA|IBext|SHARP", name) for name in process.net_plugins)
+        evidence, order = self.at(self._of(process, "ib_no_device", "network"))
+        where = {"node": process.host}
+        yield Signal("rdma-unavailable", Says.STRONG if meant else Says.HINT, f"NCCL on {process.host} finds no RDMA device" + (", although it is set up for one" if meant else "; that matters only where there should be one"),
+                     evidence, where, condition=True, order=order)
+
     def _why(self, process: Process) -> tuple[str, str]:
         if process.settings.get("NCCL_IB_DISABLE", "0").strip(". ") not in ("", "0"):
             return "NCCL_IB_DISABLE is set", "NCCL_IB_DISABLE"

@@ -70,6 +70,8 @@ class Exceptions:
         own = self.own()
         if not own:
             for line, kind, text, _ in self._unknown(self._bare)[:1]:
+                if kind in _SURPRISES:
+                    yield Signal("framework-version-bug", Says.HINT, f"{kind}: {text[:160]}", [line.evidence()], speaker(line.text), order=line.order - 0.5)
                 yield Signal("engine-exception", Says.HINT, f"an exception without its traceback: {kind}: {text[:160]}", [line.evidence()], speaker(line.text), order=line.order)
             return
         line, kind, text, file = min(own, key=lambda found: found[0].order)

@@ -45,6 +45,7 @@ ORDER = list(dict.fromkeys(stage for _, stage in MARKERS))
 _VERSION = re.compile(r"(?:LLM engine|Launching vLLM|vLLM API server version|API server version) ?\(?v?(?P<version>\d+\.\d+\.\d+[\w.+-]*)\)?")
 _INIT = re.compile(r"world_size=(?P<world>\d+) rank=(?P<rank>\d+) local_rank=(?P<local>\d+) distributed_init_method=(?P<url>\S+)")
 _CLOCK = re.compile(r"(?<!\d)(\d\d):(\d\d):(\d\d)(?!\d)")
+_LASTED = re.compile(r"(?P<what>Loading weights took|torch\.compile takes|Compiling a graph for [\w (),]+? takes|Graph capturing finished in|init engine \([^)]*\) took|Initial profiling/warmup run took|Time spent downloading weights for \S+:) (?P<s>\d+(?:\.\d+)?) ?s")
 _BAR = re.compile(r"(?P<what>[\w ,()-]{0,60}?):?\s+(?P<percent>\d{1,3})%(?: Completed)? ?\|.*?(?P<done>\d+)/(?P<all>\d+)")
 _SERVED = re.compile(r'" 200 OK|HTTP/1\.1" 200|generation throughput: (?!0\.0 )[\d.]+|gen throughput \(token/s\): [1-9]|Successful requests: +[1-9]')
 _READY = ORDER.index("ready")
@@ -86,7 +87,7 @@ class _Source:
 class Starts:
     """One engine start per source."""
 
-    triggers = tuple(dict.fromkeys([literal for literal, _ in MARKERS] + ["200 OK", '1.1" 200', "generation throughput", "gen throughput", "Successful requests", *WORKED, *ENDED, *LOADING, NO_BLOCK, "Checkpoint size: ", "%|", "% Completed |"]))
+    triggers = tuple(dict.fromkeys([literal for literal, _ in MARKERS] + ["200 OK", '1.1" 200', "generation throughput", "gen throughput", "Successful requests", *WORKED, *ENDED, *LOADING, NO_BLOCK, "torch.compile takes", "Compiling a graph", "warmup run took", "downloading weights", "Checkpoint size: ", "%|", "% Completed |"]))
 
     def __init__(self) -> None:
         self.sources: dict[str, _Source] = {}
@@ -96,6 +97,8 @@ class Starts:
         self.worked: Line | None = None
         self.ended: dict[str, float] = {}
         """Source -> order of the line with which a server that had come up began to end."""
+        self.longest: tuple[float, str, Line] | None = None
+        """Seconds, what, line of the step that lasted longest."""
         self.bar: tuple[int, Line, int] | None = None
         """The progress bar that stands last: percent, line, and how often it grew."""
         self._starved: list[Line] = []
@@ -110,6 +113,9 @@ class Starts:
             self._starved.append(line)
             return False
         self._starved.clear()
+        lasted = _LASTED.search(line.text)
+        if lasted and (self.longest is None or float(lasted["s"]) > self.longest[0]):
+            self.longest = (float(lasted["s"]), lasted["what"].rsplit(" ", 1)[0], line)
         bar = _BAR.search(line.text)
         if bar:
             percent, grew = int(bar["percent"]), 0
@@ -204,7 +210,10 @@ class Starts:
                          remedy="the same --master-addr on all nodes: the address of node 0 that all of them reach")
 
     def slow(self) -> Signal | None:
-        """A start that took long between two stages, and came up."""
+        """A start that took long between two stages, or in one step that says so."""
+        if self.longest is not None and self.longest[0] >= SLOW_LOAD_S:
+            seconds, what, line = self.longest
+            return Signal("slow-not-hung", Says.STRONG, f"{what} {seconds / 60:.0f} min; it went on by itself", [line.evidence()], speaker(line.text), condition=True, order=line.order)
         for source in self.sources.values():
             clocks = [(name, source.clocks[name]) for name in ORDER if name in source.clocks]
             for (before, start), (after, end) in itertools.pairwise(clocks):
