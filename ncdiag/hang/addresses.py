@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Dict, Iterator, List, Optional, Set, Tuple
+from typing import Dict, Iterator, List, Optional, Sequence, Set, Tuple
 
 from ncdiag.hang.scene import Scene, View
 from ncdiag.model import Socket
@@ -123,6 +123,13 @@ class Picture:
             if view.home == node and socket.state == "ESTABLISHED" and split(socket.remote)[0] in theirs:
                 found.add(split(socket.local)[0])
         return found
+
+    def strangers(self, views: Sequence[View]) -> Set[str]:
+        """Addresses of no node seen here that `views` have connections to: ranks elsewhere that did come."""
+        own = set().union(*self.known.values(), *self.bound.values())
+        remotes = {split(socket.remote)[0] for view in views for socket in view.state.sockets
+                   if socket.state == "ESTABLISHED"}
+        return {host for host in remotes if host not in own and not loopback(host)}
 
     def unacknowledged(self) -> List[Tuple[View, Socket]]:
         """Connections to another address on which bytes wait for an answer that does not come."""

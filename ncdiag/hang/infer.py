@@ -17,11 +17,11 @@ from ncdiag.hang import (
     store_rules,
 )
 from ncdiag.hang.addresses import Picture
-from ncdiag.hang.claims import LIKELY, POSSIBLE, SURE, Claim, claim, names, numbers, seen
-from ncdiag.hang.fold import folds
+from ncdiag.hang.claims import LIKELY, POSSIBLE, SURE, Claim, claim, names, seen
 from ncdiag.hang.remaining import remaining
+from ncdiag.hang.rows import verdict_of
 from ncdiag.hang.scene import Scene, View, make_scene
-from ncdiag.hang.verdict import RankVerdict, Verdict, Wait
+from ncdiag.hang.verdict import Verdict
 from ncdiag.model import CONFIDENCES, Cause, Evidence, RankState
 from ncdiag.processes.denied import DENIED
 
@@ -32,6 +32,7 @@ RULES = (
     listen_rules.queues,
     listen_rules.groups,
     store_rules.meeting,
+    store_rules.launchers,
     network_rules.lookups,
     cluster_rules.placement,
     rank_rules.dead,
@@ -45,8 +46,6 @@ RULES = (
 )
 """Every rule sees the whole scene; of equally sure causes the earlier rule's comes first."""
 
-SILENT_S = 1.0
-"""A log that grew within the last second says nothing about how long a rank has been where it is."""
 _SAYS_LITTLE = ("healthy", "slow-not-hung", "unresolved")
 """What a log says of these proves nothing against what processes do now."""
 
@@ -72,7 +71,7 @@ def infer(states: Sequence[RankState], *, ras: Optional[Sequence[Mapping[str, An
         ranked = [calm, *_rank(told)] if sure else _rank([*told, calm])
     else:
         ranked = _rank([*claims, *told]) or [_unresolved(scene)]
-    return _verdict(scene, ranked)
+    return verdict_of(scene, ranked)
 
 
 def _calm(scene: Scene, claims: Sequence[Claim]) -> Optional[Claim]:
@@ -153,77 +152,3 @@ def _unresolved(scene: Scene) -> Claim:
                      [seen(view) for view in waiting[:4]], where={"stage": waiting[0].stage})
     return claim("unresolved", POSSIBLE, "what was read of the processes does not show what they do",
                  [Evidence(view.name, view.state.stack_error or view.state.state) for view in scene.views[:4]], where={})
-
-
-def _verdict(scene: Scene, ranked: Sequence[Claim]) -> Verdict:
-    first = ranked[0]
-    rows = [_row(view, view in first.culprits, first.waits) for view in scene.views]
-    rows += [_absent_row(scene, number, number in first.absent) for number in scene.absent]
-    summary = first.cause.summary
-    return Verdict(_kind(scene, first), summary, [found.cause for found in ranked], rows, first.waits,
-                   folds(scene.ranks), _communicators(scene), _next(scene, first))
-
-
-def _kind(scene: Scene, first: Claim) -> str:
-    slug = first.cause.cause
-    if slug in ("healthy", "slow-not-hung"):
-        return "healthy" if slug == "healthy" else "progressing"
-    ranks = scene.ranks or scene.views
-    if ranks and all(view.verdict == "dead" for view in ranks):
-        return "failed"
-    if slug in ("unresolved", "ptrace-denied"):
-        return "unknown"
-    return "hang" if any(view.verdict in ("waiting", "stuck", "stopped") for view in scene.views) else "failed"
-
-
-def _row(view: View, culprit: bool, waits: Sequence[Wait]) -> RankVerdict:
-    state = view.state
-    row = RankVerdict(state.node, state.pid, state.role, view.rank, view.verdict, view.stage, name=view.name)
-    row.culprit, row.note, row.rate = culprit, view.match.detail, activity.rate(state.progress)
-    targets = [wait.target for wait in waits if wait.waiter == view.name]
-    if targets:
-        row.waits_for = ", ".join(dict.fromkeys(targets))
-    elif view.waiting and view.verdict in ("waiting", "stuck", "unknown"):
-        row.waits_for = stages.WAITING[view.waiting]
-    frame = view.match.why
-    row.why = f"{frame.name} ({frame.file}:{frame.line})" if frame is not None else view.state.stack_error or ""
-    if view.verdict in ("waiting", "stuck", "stopped") and (state.silent_s or 0.0) >= SILENT_S:
-        row.since_s = state.silent_s
-    left = remaining(view.state.log_tail) if view.verdict == "progressing" else None
-    row.left_s = left[0] if left else None
-    return row
-
-
-def _absent_row(scene: Scene, number: int, culprit: bool) -> RankVerdict:
-    note = "never came" if culprit else "not seen here"
-    return RankVerdict(None, None, "worker", number, "missing" if culprit else "unknown", "unknown", note=note,
-                       culprit=culprit, name=f"rank {number}")
-
-
-def _communicators(scene: Scene) -> List[Dict[str, Any]]:
-    found = []
-    for report in scene.ras:
-        for comm in report.get("communicators") or ():
-            counts = {rank.get("rank"): rank.get("collective_counts") for rank in comm.get("ranks") or ()}
-            found.append({"name": comm.get("hash"), "size": comm.get("size"), "counts": counts,
-                          "missing": [rank.get("rank") for rank in comm.get("missing_ranks") or ()]})
-    return found
-
-
-def _next(scene: Scene, first: Claim) -> List[str]:
-    """What would make the answer surer."""
-    steps: List[str] = []
-    if first.cause.confidence == "sure" or (first.cause.cause in _SAYS_LITTLE[:2] and not scene.absent):
-        return steps
-    if scene.absent:
-        steps.append(f"the same dump on the nodes of {numbers(scene.absent)}")
-    denied = [view for view in scene.views if not view.state.threads and view.verdict != "dead"]
-    if denied:
-        steps.append(f"stacks of {names(denied)} ({denied[0].state.stack_error or 'none were read'})")
-    if any(view.state.progress is None for view in scene.ranks if view.verdict != "dead"):
-        steps.append("a dump with a window (--window 3) to tell slow from stuck")
-    if not any(view.state.sockets for view in scene.views):
-        steps.append("sockets of the ranks, from inside their network namespace")
-    if not scene.logs:
-        steps.append("the logs of all ranks (ncdiag diagnose FILE…)")
-    return steps

@@ -11,7 +11,7 @@ from ncdiag.hang.claims import LIKELY, POSSIBLE, SURE, Claim, claim, names, numb
 from ncdiag.hang.scene import MANAGERS, Scene, View
 from ncdiag.hang.verdict import Wait
 from ncdiag.model import Evidence
-from ncdiag.stages.order import DISK, DNS, HUB, WAITING, WORKERS
+from ncdiag.stages.order import CHILD, DISK, DNS, HUB, WAITING, WORKERS
 
 
 def stopped(scene: Scene, picture: Picture) -> Iterator[Claim]:
@@ -51,13 +51,12 @@ def dead(scene: Scene, picture: Picture) -> Iterator[Claim]:
 
 
 def orphaned(scene: Scene, picture: Picture) -> Iterator[Claim]:
-    """An executor waits for workers that are not there any more, or a group lacks ranks outside the store."""
+    """Ranks wait, and some of the world were not seen; those at the store are `store_rules.meeting`'s."""
     waiting = [view for view in scene.ranks if view.witness and view.waiting not in ("orders",)]
     if not scene.absent or not waiting or any(view.stage == "rendezvous" for view in waiting):
         return
-    ready = [view for view in scene.ranks if view.stage == "ready"]
-    if ready:
-        return
+    if any(view.stage == "ready" for view in scene.ranks) or picture.strangers(waiting):
+        return      # they came: who is connected, or was ready with the others, only was not seen here
     homes = {view.home for view in scene.ranks}
     expected = {view.state.settings.get("LOCAL_WORLD_SIZE") for view in scene.ranks} - {None}
     here = bool(expected) and len(homes) == 1 and all(int(size) > len(scene.ranks) for size in expected if size and
@@ -72,9 +71,11 @@ def outside(scene: Scene, picture: Picture) -> Iterator[Claim]:
     """A rank that is in something of its own while others wait for their peers."""
     waiting = [view for view in scene.ranks if view.witness and view.stage != "ready"]
     idle = [view for view in scene.ranks if view.witness and view.stage == "ready"]
-    for view in scene.ranks:
+    above = [view for view in scene.managers if view.witness]
+    for view in scene.ranks or scene.managers:
         if view.verdict in ("stuck", "unknown", "progressing") and view.waiting != DNS:
-            yield from _suspect(scene, view, waiting or (idle if _executor_waits(scene) else []))
+            yield from _suspect(scene, view, waiting or (idle if _executor_waits(scene) else []) or (
+                above if not scene.ranks else []))
 
 
 def _executor_waits(scene: Scene) -> bool:
@@ -91,7 +92,8 @@ def _suspect(scene: Scene, view: View, waiting: List[View]) -> Iterator[Claim]:
         yield claim("storage-slow", POSSIBLE, f"{view.name} {_does(view)} and waits for {WAITING[view.waiting or DISK]}; "
                     "whether bytes arrive was not measured", [seen(view), *_kernel(view)], where=_place(view),
                     waits=_arrows(waiting, view))
-    elif view.verdict == "unknown" and waiting and view.stage not in ("unknown",):
+    elif view.verdict == "unknown" and waiting and view.stage != "unknown" and not (
+            stages.stage(view.stage).works and view.waiting is None):
         yield claim("rank-stuck-outside-collective", POSSIBLE, f"{view.name} {_does(view)}; {names(waiting)} wait. "
                     "Whether it moves was not measured", [seen(view)], culprits=[] if len(scene.ranks) == 2 else [view],
                     where=_place(view), waits=_arrows(waiting, view))
@@ -102,7 +104,8 @@ def _all_stuck(scene: Scene) -> bool:
 
 
 def _stuck(view: View, waiting: List[View], alone: bool) -> Claim:
-    confidence = LIKELY if view.waiting is not None and (waiting or alone) else POSSIBLE
+    helped = view.waiting == CHILD and stages.stage(view.stage).works      # compilers and the like may wait themselves
+    confidence = LIKELY if view.waiting is not None and (waiting or alone) and not helped else POSSIBLE
     on = f" and waits for {WAITING[view.waiting]}" if view.waiting else " and nothing of it moves"
     tail = f"; {names(waiting)} only wait for it" if waiting else ""
     slug = "storage-slow" if view.waiting == HUB else "rank-stuck-outside-collective"

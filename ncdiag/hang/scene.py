@@ -8,7 +8,7 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Set
 from ncdiag import stages
 from ncdiag.hang import activity
 from ncdiag.model import Cause, Progress, RankState
-from ncdiag.stages.order import DISK, DNS, GPU, HUB, LOCK, ON_OTHERS, PEERS, PIPE, SOCKET
+from ncdiag.stages.order import DISK, DNS, GPU, HUB, LOCK, ON_OTHERS, PEERS, PIPE, SOCKET, WORKERS
 from ncdiag.stages.waits import wait_of_kernel
 
 MANAGERS = ("api-server", "engine-core", "headless", "launcher")
@@ -69,7 +69,8 @@ class Scene:
                     if view.rank is not None}
         own = [view for view in members if view.rank is not None
                and numbered.get((view.state.node, view.state.parent or 0)) != view.rank]
-        loose = [view for view in members if view.rank is None and view.state.role in _WORKERS]
+        loose = [view for view in members if view.rank is None and view.state.role in _WORKERS
+                 and view.waiting != WORKERS]
         return own + [view for view in loose if view.state.role != "script" or not own or view.verdict == "dead"]
 
     @property
@@ -130,6 +131,7 @@ def make_scene(states: Sequence[RankState], ras: Optional[Sequence[Mapping[str, 
     """Every process looked at, in the order of rank, node and pid."""
     views = [look(state) for state in states]
     _find_peers(views)
+    _find_parents(views)
     sizes: Dict[int, int] = {}
     for view in views:
         if view.state.world_size:
@@ -152,6 +154,15 @@ def _find_peers(views: Sequence[View]) -> None:
         remotes = [socket.remote for socket in view.state.sockets if socket.state == "ESTABLISHED"]
         if remotes and all(any((home, remote) in ends for home in homes) for remote in remotes):
             view.waiting, view.verdict = PEERS, "waiting"
+
+
+def _find_parents(views: Sequence[View]) -> None:
+    """A program that started the ranks and does nothing itself waits for them, however it does that."""
+    parents = {(view.state.node, view.state.parent) for view in views if view.verdict != "dead"}
+    for view in views:
+        idle = view.rank is None and view.stage in ("program", "unknown") and view.verdict in ("stuck", "unknown")
+        if idle and view.state.threads and (view.state.node, view.state.pid) in parents:
+            view.waiting, view.verdict = WORKERS, "waiting"
 
 
 def _number_the_dead(scene: Scene) -> None:

@@ -110,12 +110,12 @@ def _never_came(scene: Scene, picture: Picture, master: View, port: int, at_stor
     late = [view for view in scene.ranks if view not in at_store and order(view.stage) < order("rendezvous")
             and view.verdict not in ("dead",)]
     absent = scene.absent
-    if late or not scene.world_size or len(clients) >= scene.world_size:
-        return
-    if not absent:
+    waits = master.match.why is not None and "waitForWorkers" in master.match.why.name
+    enough = len(clients) >= (scene.world_size or 0)
+    if late or not scene.world_size or not absent or (enough and not waits):
         return
     arrows = [Wait(master.name, f"rank {number}", "the store waits for it") for number in absent]
-    yield claim("rank-missing", LIKELY, f"{len(clients)} of {scene.world_size} ranks came to the store of {master.name}; "
+    yield claim("rank-missing", POSSIBLE if enough else LIKELY, f"{len(clients)} of {scene.world_size} ranks came to the store of {master.name}; "
                 f"{numbers(absent)} never did, and no process of it was seen",
                 [Evidence(f"sockets of {master.name}", f"port {port} has {len(clients)} of {scene.world_size} clients"),
                  seen(master)], absent=absent, waits=arrows)
@@ -131,3 +131,20 @@ def _no_master(scene: Scene, at_store: List[View]) -> Iterator[Claim]:
     elif scene.absent and not dialing:
         yield claim("rank-missing", POSSIBLE, f"{names(at_store)} wait at the store, and no process of "
                     f"{numbers(scene.absent)} was seen", evidence, absent=scene.absent, waits=arrow)
+
+
+def launchers(scene: Scene, picture: Picture) -> Iterator[Claim]:
+    """torchrun starts no rank before all its nodes have met."""
+    waiting = [view for view in scene.managers if view.stage == "rendezvous" and view.witness]
+    dialing = any(socket.state == "SYN_SENT" for view in waiting for socket in view.state.sockets)
+    if not waiting or scene.ranks or dialing:
+        return
+    nodes = flag(waiting[0], "nnodes") or flag(waiting[0], "nnode") or "?"
+    here = len({view.state.node for view in waiting})
+    holds = any(socket.state == "LISTEN" for view in waiting for socket in view.state.sockets)
+    known = nodes.split(":")[0]
+    few = known.isdigit() and here < int(known)
+    yield claim("rank-missing", LIKELY if holds and few else POSSIBLE, f"{names(waiting)} waits for the other nodes: {here} of "
+                f"{nodes} seen here", [seen(waiting[0]), Evidence(waiting[0].name, waiting[0].state.title)],
+                where={"node": waiting[0].state.node, "stage": "rendezvous"},
+                waits=[Wait(view.name, "the other nodes", "torchrun's rendezvous") for view in waiting])
