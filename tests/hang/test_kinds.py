@@ -127,6 +127,24 @@ KINDS: dict[str, tuple[Callable[[], list[RankState]], str, list[int]]] = {
     "all in one collective": (lambda: _eight("all-reduce"), "unresolved", []),
     "one died": (lambda: [*_eight("all-reduce")[:7], rank(7, "gpu-a", None, world=8, state="gone")], "rank-died", [7]),
     "one zombie": (lambda: [*_eight("all-reduce")[:7], rank(None, "gpu-a", None, world=8, state="Z", role="script")], "rank-died", [7]),
+    "torchrun waits for its second node": (lambda: [
+        rank(None, "node-a", "torchrun", "LISTEN *:29400", "ESTABLISHED 10.77.0.1:5 10.77.0.1:29400", role="launcher",
+             title="torchrun --nnodes 2 --node-rank 0 train.py")], "rank-missing", []),
+    "torchrun cannot reach the first node": (lambda: [
+        rank(None, "node-b", "torchrun", "SYN_SENT 10.77.0.2:5 10.77.0.1:29400", role="launcher", title="torchrun --nnodes 2 train.py")],
+        "bootstrap-peer-unreachable", []),
+    "the program that started the ranks waits for them": (lambda: [
+        rank(None, "gpu-a", "own", role="script", pid=50, world=3), *[
+            rank(n, "gpu-a", "own-late" if n == 1 else "all-reduce", role="script", world=3, parent=50) for n in range(3)]],
+        "rank-stuck-outside-collective", [1]),
+    "a rank elsewhere did come": (lambda: [
+        rank(0, "node-a", "mesh", *MET, "ESTABLISHED 10.77.0.1:5001 10.77.0.2:5002")], "unresolved", []),
+    "the engine waits for a file before there are ranks": (lambda: [
+        _manager("node-a", "wait-engine", "api-server"),
+        rank(None, "node-a", "config-read", role="engine-core", state="D", wchan="rpc_wait_bit_killable", pid=77)],
+        "rank-stuck-outside-collective", []),
+    "head of the store stopped": (lambda: [
+        rank(0, "node-a", "own", *MASTER, state="T"), rank(1, "node-b", "mesh", OUT)], "rank-stopped", [0]),
     "ready": (lambda: [rank(0, "node-a", "idle", *MET), rank(1, "node-b", "idle", OUT)], "healthy", []),
     "half of it ready, the rest not seen": (lambda: [rank(1, "node-b", "idle", OUT)], "healthy", []),
     "capture": (lambda: [rank(n, "gpu-a", "capture", progress=COMPUTES) for n in range(2)], "slow-not-hung", []),

@@ -1,12 +1,15 @@
 """What the little programs share: the rank, the place where a rank says that it has come to its fault, the gloo group."""
 
 # mypy: ignore-errors
+import ctypes
 import datetime
 import os
 import pathlib
+import signal
 
 RANK = int(os.environ["RANK"])
 WORLD = int(os.environ["WORLD_SIZE"])
+ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: no rank outlives a test that is ended
 PLACE = pathlib.Path(os.environ["PROGRAM_DIR"])
 """A folder of this run alone."""
 
