@@ -105,6 +105,7 @@ FOLLOWS: dict[str, frozenset[str]] = {
     "rank-layout-wrong": frozenset({"rank-missing"}),
     "parallel-size-mismatch": frozenset({"ray-resources-infeasible", "rank-layout-wrong"}),
     "p2p-broken": frozenset({"cuda-illegal-memory-access"}),
+    **{cause: frozenset({"rank-died", "rank-missing", "bootstrap-peer-unreachable"}) for cause in ("collective-desync", "slow-load-peer-timeout", "ib-path-unreachable", "engine-exception", "framework-version-bug")},
 }
 """Cause -> causes that are its usual consequence. Every cause also brings about the generic ones: a dead, missing or unreachable rank."""
 

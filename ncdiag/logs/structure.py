@@ -102,12 +102,13 @@ class _Look:
 
     def _wanted(self, sockets: list[Process]) -> Iterator[Signal]:
         """Processes on sockets that were meant to find RDMA devices and found none."""
-        without = [process for process in sockets if process.ib_no_device]
+        library = any(event.kind == "library-missing" and "ibverbs" in str(event.fields.get("library", "")) for event in self.facts.events)
+        without = [process for process in sockets if process.ib_no_device or library]
         if not without:
             return
         process = without[0]
         meant = any(name in process.settings for name in ("NCCL_IB_HCA", "NCCL_IB_GID_INDEX", "NCCL_IB_TC")) or process.settings.get("NCCL_IB_DISABLE", "").startswith("0") \
-            or any(re.search(r"RDMA|IBext|SHARP", name) for name in process.net_plugins)
+            or any(re.search(r"RDMA|IBext|SHARP", name) for name in process.net_plugins) or (library and self._several_nodes())
         evidence, order = self.at(self._of(process, "ib_no_device", "network"))
         where = {"node": process.host}
         yield Signal("rdma-unavailable", Says.STRONG if meant else Says.HINT, f"NCCL on {process.host} finds no RDMA device" + (", although it is set up for one" if meant else "; that matters only where there should be one"),
@@ -198,7 +199,7 @@ class _Look:
     def peer_access(self) -> Iterator[Signal]:
         """All ranks are up and only peer memory joins them: if it hangs afterwards, that is the first suspect."""
         for comm in self.facts.communicators:
-            if comm.nranks < 2 or comm.between_nodes or not comm.ranks or len({rank.process for rank in comm.ranks}) < 2:
+            if comm.nranks < 2 or comm.between_nodes or any(name.startswith("NET/") for name in comm.transports) or not comm.ranks or len({rank.process for rank in comm.ranks}) < 2:
                 continue
             transports = set(comm.transports)
             legacy = [name for name in transports if name.startswith("P2P/IPC")]

@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
@@ -15,7 +16,11 @@ from ncdiag.report.console import make_console, plain
 
 STYLES = {"sure": "bold red", "likely": "yellow", "possible": "magenta"}
 GOOD = ("healthy", "slow-not-hung")
+QUIET = (*GOOD, "unresolved")
+"""Causes that have no confidence to show and no playbook."""
 _LINES_SHOWN = 4
+_INDENT = 4
+_WIDTH = 180  # characters of a file's line with its place
 
 
 def causes_as_json(command: str, causes: Sequence[Cause], *, ranks: Sequence[Any] = (), communicators: Sequence[Any] = (), next_: Sequence[str] = (), notes: Sequence[str] = (), code: int) -> str:
@@ -28,29 +33,7 @@ def causes_as_text(causes: Sequence[Cause], *, next_: Sequence[str] = (), notes:
     """The ranked list. With `show_all` every evidence line."""
     console, buffer = make_console(color)
     for index, cause in enumerate(causes):
-        style = "green" if cause.cause in GOOD else STYLES.get(cause.confidence, "")
-        head = Text()
-        head.append(cause.cause if cause.cause in GOOD + ("unresolved",) else f"{cause.confidence:<9}" + cause.cause, style)
-        where = [f"{key} {plain(value)}" for key, value in cause.where.items() if value not in (None, "")]
-        if where:
-            head.append("  " + ", ".join(where), "cyan")
-        console.print(head, soft_wrap=True)
-        body = Text(plain(cause.summary))
-        if cause.remedy:
-            body.append("\n→ ", "bold")
-            body.append(plain(cause.remedy))
-        shown = cause.evidence if show_all else cause.evidence[: _LINES_SHOWN if index == 0 else 2]
-        for item in shown:
-            body.append("\n" + _line(item), "dim")
-        if len(shown) < len(cause.evidence):
-            body.append(f"\n… {len(cause.evidence) - len(shown)} more lines (-v shows all)", "dim")
-        if cause.secondary:
-            body.append("\nnot the cause, follows from it:", "dim")
-            for item in cause.secondary if show_all else cause.secondary[:3]:
-                body.append("\n" + _line(item), "dim")
-        if cause.cause not in GOOD + ("unresolved",):
-            body.append(f"\nncdiag playbook {cause.playbook}", "dim")
-        console.print(Padding(body, (0, 0, 1, 4)))
+        _print(console, cause, None if show_all else _LINES_SHOWN if index == 0 else 2)
     if next_:
         console.print(Text("next, to be surer:", "bold"))
         for step in next_:
@@ -62,7 +45,34 @@ def causes_as_text(causes: Sequence[Cause], *, next_: Sequence[str] = (), notes:
     return buffer.getvalue()
 
 
-def _line(item: Evidence) -> str:
-    place = plain(item.source) + (f":{item.line}" if item.line is not None else "")
-    text = plain(item.text)
-    return f"{place}  {text if len(text) <= 220 else text[:220] + '…'}"
+def _print(console: Console, cause: Cause, limit: int | None) -> None:
+    """One cause. Text is wrapped; lines of files are not, so that `file:line` stays in one piece."""
+    head = Text()
+    head.append(cause.cause if cause.cause in QUIET else f"{cause.confidence:<9}" + cause.cause, "green" if cause.cause in GOOD else STYLES.get(cause.confidence, ""))
+    where = [f"{key} {plain(value)}" for key, value in cause.where.items() if value not in (None, "")]
+    if where:
+        head.append("  " + ", ".join(where), "cyan")
+    console.print(head, soft_wrap=True)
+    body = Text(plain(cause.summary))
+    if cause.remedy:
+        body.append("\n→ ", "bold")
+        body.append(plain(cause.remedy))
+    console.print(Padding(body, (0, 0, 0, _INDENT)))
+    _print_lines(console, cause.evidence, limit)
+    if cause.secondary:
+        console.print(Text(" " * _INDENT + "not the cause, follows from it:", "dim"))
+        _print_lines(console, cause.secondary, limit)
+    if cause.cause not in QUIET:
+        console.print(Text(" " * _INDENT + f"ncdiag playbook {cause.playbook}", "dim"))
+    console.print()
+
+
+def _print_lines(console: Console, items: Sequence[Evidence], limit: int | None) -> None:
+    shown = items[:limit]
+    for item in shown:
+        place = plain(item.source) + (f":{item.line}" if item.line is not None else "")
+        room = max(_WIDTH - len(place), 60)
+        text = plain(item.text)
+        console.print(Text(" " * _INDENT + f"{place}  {text if len(text) <= room else text[:room] + '…'}", "dim"), soft_wrap=True)
+    if len(shown) < len(items):
+        console.print(Text(" " * _INDENT + f"… {len(items) - len(shown)} more (-v shows all)", "dim"))

@@ -8,12 +8,13 @@ from ncdiag.logs.model import rule
 RULES = (
     # --- death
     rule("rank-died", Says.STRONG, ("segfault at", "general protection fault", "trap invalid opcode", "Fatal Python error: Segmentation fault", "Fatal Python error: Illegal instruction", "Caught signal 11", "Segmentation fault", "core dumped", "SIGSEGV", "signal 11"),
-         "a process crashed ({where})", r"(?:\s(?P<where>[\w:./-]+)\[(?P<pid>\d+)\]: segfault at.*)|[Ss]egmentation fault|segfault|SIGSEGV|signal 11|core dumped|protection fault|invalid opcode|Illegal instruction", unless=r"(?i)bus error",
+         "a process crashed ({where})", r"(?:\s(?P<where>[\w:./-]+)\[(?P<pid>\d+)\]: segfault at.*)|[Ss]egmentation fault|segfault|SIGSEGV|signal 11|core dumped|protection fault|invalid opcode|Illegal instruction", unless=r"(?i)bus error|potential root causes|can happen when|due to SIGSEGV or other|Aborted \(core",
          remedy="find the core dump and the first lines before the crash of this process; the others' closed connections follow from it"),
     rule("framework-version-bug", Says.HINT, ("libnccl.so", "ncclLaunch", "ncclProxy", "ncclGroup", "ncclEnqueue", "ncclComm"), "the crash stands inside NCCL itself: a bug of this version, or memory spoilt before",
          r"segfault.* in libnccl\.so|^\s*#?\d+\s+0x[0-9a-f]+ (?:in )?nccl\w+ ?\(", candidates=("rank-died",)),
     rule("rank-died", Says.STRONG, ("exitcode", "exited on signal", "exit code", "Exited with exit code", "died unexpectedly", "terminated by signal", "was killed by signal", "Signal 6 (SIGABRT)", "non-zero exit code"), "a process ended with {code}",
-         r"(?i)(?:exit ?code\s*:?\s*(?P<code>-(?:6|7|8|11|4|5)|1(?:34|35|36|39))\b|exited on signal (?P<code2>(?!9\b|15\b)\d+)|signal (?P<code3>6|8|11|4) \()", candidates=("engine-exception",)),
+         r"(?i)(?:exit ?code\s*:?\s*(?P<code>-(?:7|8|11|4|5)|1(?:35|36|39))\b|exited on signal (?P<code2>(?!6\b|9\b|15\b)\d+)|signal (?P<code3>8|11|4) \()", candidates=("engine-exception",)),
+    rule("", Says.SYMPTOM, ("exitcode", "exited on signal", "exit code", "Signal 6 (SIGABRT)", "Aborted (core dumped)"), "a process aborted itself", r"(?i)exit ?code\s*:?\s*-6\b|exited on signal 6|Signal 6 \(|Aborted \(core|exit ?code\s*:?\s*134\b", candidates=("rank-died", "engine-exception")),
     rule("", Says.SYMPTOM, ("died unexpectedly", "worker died or was killed", "The actor is dead because", "ActorDiedError", "RayActorError", "WorkerCrashedError", "actor died unexpectedly", "Worker unexpectedly exits", "A worker died"), "a worker process died; its reason is not in this line",
          candidates=("rank-died", "host-memory-oom", "engine-exception")),
     rule("rank-died", Says.HINT, ("Watchdog", "heartbeat", "Connection reset by peer", "closed by peer", "closed by remote peer", "remote process exited", "emote peer"), "a peer's connection was closed: that process ended first",

@@ -11,8 +11,8 @@ RULES = (
     # --- no device
     rule("rdma-unavailable", Says.STRONG, ("No IB devices found", "Failed to get IB devices list", "No IB device found", "no RDMA devices", "No RDMA device", "no IB device found", "IB device not found", "IB device  not found"),
          "no RDMA device is visible here", condition=True),
-    rule("rdma-unavailable", Says.STRONG, ("Failed to open libibverbs.so", "ould not open libibverbs.so", "Count not open libibverbs.so", "libibverbs.so.1: cannot open shared object file", "libibverbs.so: cannot open"),
-         "libibverbs is not in this container or not on the loader's path", condition=True),
+    rule("rdma-unavailable", Says.HINT, ("Failed to open libibverbs.so", "ould not open libibverbs.so", "Count not open libibverbs.so"), "libibverbs is not here; that matters only where there should be RDMA", condition=True),
+    rule("rdma-unavailable", Says.STRONG, ("libibverbs.so.1: cannot open shared object file", "libibverbs.so: cannot open"), "libibverbs is not in this container or not on the loader's path", condition=True, unless="NET/Plugin"),
     rule("rdma-unavailable", Says.STRONG, ("no userspace device-specific driver found for", "couldn't load driver 'lib", "couldn't open config directory"),
          "libibverbs has no driver library for the device", r"libibverbs: Warning: (?:no userspace|couldn't load driver '(?!lib(?:rxe|siw|hfi1verbs|i40iw|cxgb))|couldn't open)", condition=True,
          remedy="install the provider package in the image (rdma-core, libibverbs-providers or the vendor's)"),
