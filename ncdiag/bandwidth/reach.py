@@ -1,0 +1,234 @@
+"""Ways to an agent on a node: here, over SSH, in a Slurm step. Each is a process whose standard input is the agent's leash."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import importlib.util
+import json
+import os
+import select
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from ncdiag.bandwidth import agent, worker
+from ncdiag.fleet.base import FleetError
+from ncdiag.fleet.remote import INTERPRETERS
+from ncdiag.fleet.ssh import CONNECT_TIMEOUT_S, SshFleet
+
+F_SETPIPE_SZ = 1031
+NO_TORCH = 97
+"""Exit status of the remote command when no interpreter has torch."""
+LOADER = """
+import json, os, sys, types
+def take(count):
+    data = b""
+    while len(data) < count:
+        part = os.read(0, count - len(data))
+        if not part:
+            sys.exit(0)
+        data += part
+    return data
+sources = json.loads(take(int(take(10))).decode())
+modules = {}
+for name in ("worker", "agent"):
+    modules[name] = types.ModuleType("ncdiag_" + name)
+    sys.modules["ncdiag_" + name] = modules[name]
+    exec(compile(sources[name], "ncdiag/bandwidth/%s.py" % name, "exec"), modules[name].__dict__)
+modules["agent"].main(modules["worker"])
+"""
+_HAS_TORCH = 'import importlib.util, sys; sys.exit(importlib.util.find_spec("torch") is None)'
+_PICK = """
+for python in {interpreters}; do
+    "$python" -c {check} 2>/dev/null && exec env {env} "$python" -u -c {loader}
+done
+echo "no Python with torch there (tried {interpreters}); --python names the engine's interpreter" >&2
+exit {no_torch}
+"""
+
+
+def sources() -> bytes:
+    """What the loader is given first: ten digits and the source of both modules."""
+    text = {}
+    for module in (worker, agent):
+        assert module.__file__
+        with open(module.__file__, encoding="utf-8") as file:
+            text[module.__name__.rpartition(".")[2]] = file.read()
+    data = json.dumps(text).encode()
+    return b"%010d" % len(data) + data
+
+
+class Line(Protocol):
+    """A way to one agent."""
+
+    def fileno(self) -> int: ...
+    def read(self) -> bytes:
+        """What has come; empty when the agent is gone."""
+        ...
+
+    def send(self, data: bytes) -> None: ...
+    def why(self) -> str:
+        """Why it is gone."""
+        ...
+
+    def release(self) -> None:
+        """Lets go of the leash: the agent ends by itself."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class ProcessLine:
+    """The agent is at the other end of a process's standard input and output."""
+
+    def __init__(self, argv: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
+        self._process = subprocess.Popen(
+            argv,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,  # Ctrl-C is ours to handle
+            env=None if environment is None else dict(environment),
+        )
+        assert self._process.stdin and self._process.stdout and self._process.stderr
+        os.set_blocking(self._process.stderr.fileno(), False)
+        self._error = b""
+        fcntl.fcntl(self._process.stdin.fileno(), F_SETPIPE_SZ, 1 << 20)  # sending never waits for an agent that hangs
+        self.send(sources())
+
+    def fileno(self) -> int:
+        assert self._process.stdout
+        return self._process.stdout.fileno()
+
+    def read(self) -> bytes:
+        self._drain()
+        return os.read(self.fileno(), 1 << 18)
+
+    def _drain(self) -> None:
+        assert self._process.stderr
+        while select.select([self._process.stderr], [], [], 0)[0]:
+            part = os.read(self._process.stderr.fileno(), 1 << 16)
+            if not part:
+                return
+            self._error = (self._error + part)[-4000:]
+
+    def send(self, data: bytes) -> None:
+        assert self._process.stdin
+        try:
+            self._process.stdin.write(data)
+            self._process.stdin.flush()
+        except (BrokenPipeError, ValueError):
+            pass  # it is gone; reading says so
+
+    def why(self) -> str:
+        try:
+            status: int | None = self._process.wait(3)
+        except subprocess.TimeoutExpired:
+            status = None
+        self._drain()
+        lines = [line.strip() for line in self._error.decode("utf-8", "replace").splitlines() if line.strip()]
+        return (lines[-1][:300] if lines else "") or f"the agent ended with status {status}"
+
+    def release(self) -> None:
+        assert self._process.stdin
+        with contextlib.suppress(OSError):
+            self._process.stdin.close()
+
+    def close(self) -> None:
+        """Lets go of the leash, waits a moment, and ends what is left here. The far side ends by itself."""
+        process = self._process
+        self.release()
+        try:
+            process.wait(3)
+        except subprocess.TimeoutExpired:
+            process.terminate()
+            try:
+                process.wait(2)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        for pipe in (process.stdout, process.stderr):
+            if pipe:
+                pipe.close()
+
+
+@dataclass(frozen=True)
+class Way:
+    """How one agent is reached: `open` starts it. `node` is a name for people; several agents may stand on one node (Ray)."""
+
+    node: str
+    open: Callable[[], Line]
+
+
+def local_python(given: str | None) -> str:
+    """The interpreter with torch on this machine. Raises FleetError."""
+    candidates = [given] if given else [sys.executable, *filter(None, (shutil.which(name) for name in INTERPRETERS))]
+    for python in dict.fromkeys(candidates):
+        if python == sys.executable and importlib.util.find_spec("torch"):
+            return python
+        try:
+            if subprocess.run([python, "-c", _HAS_TORCH], capture_output=True, timeout=20, check=False).returncode == 0:
+                return python
+        except (OSError, subprocess.TimeoutExpired):
+            continue
+    tried = given or "this one and those on PATH"
+    raise FleetError(f"no Python with torch (tried {tried}); --python PATH names the engine's interpreter")
+
+
+def local(python: str | None, environment: Mapping[str, str]) -> list[Way]:
+    chosen = local_python(python)
+    argv = [chosen, "-u", "-c", LOADER]
+    return [Way(os.uname().nodename, lambda: ProcessLine(argv, {**os.environ, **environment}))]
+
+
+def command(python: str | None, environment: Mapping[str, str]) -> str:
+    """One shell command that becomes an agent."""
+    own = (python,) if python else (sys.executable, *INTERPRETERS)
+    script = _PICK.format(
+        interpreters=" ".join(shlex.quote(name) for name in own),
+        check=shlex.quote(_HAS_TORCH),
+        env=" ".join(shlex.quote(f"{name}={value}") for name, value in sorted(environment.items())),
+        loader=shlex.quote(LOADER),
+        no_torch=NO_TORCH,
+    )
+    return "sh -c " + shlex.quote(script)
+
+
+def ssh(spec: str, python: str | None, environment: Mapping[str, str], user: str | None, config: str | None) -> list[Way]:
+    """One connection a node: OpenSSH with the user's own configuration."""
+    options = ["-oBatchMode=yes", f"-oConnectTimeout={CONNECT_TIMEOUT_S}", "-oServerAliveInterval=5", "-oServerAliveCountMax=3"]
+    options += ["-F", config] if config else []
+    options += ["-l", user] if user else []
+    shell = command(python, environment)
+
+    def way(node: str) -> Way:
+        return Way(node, lambda: ProcessLine(["ssh", *options, node, shell]))
+
+    return [way(node) for node in SshFleet(spec).nodes]
+
+
+def srun(nodes: str, python: str | None, environment: Mapping[str, str]) -> list[Way]:
+    """One job step a node, inside an allocation: `nodes` as Slurm writes them, empty for all of the allocation."""
+    from ClusterShell.NodeSet import NodeSet, NodeSetException
+
+    if shutil.which("srun") is None:
+        raise FleetError("--nodes slurm: srun is not on PATH; run ncdiag inside the allocation (salloc, sbatch)")
+    listed = nodes or os.environ.get("SLURM_JOB_NODELIST", "")
+    if not listed:
+        raise FleetError("--nodes slurm: no allocation here (SLURM_JOB_NODELIST is not set); salloc first, or name the nodes: slurm:NODESET")
+    try:
+        names = list(NodeSet(listed))
+    except NodeSetException as error:
+        raise FleetError(f"--nodes slurm:{listed}: {error}") from error
+    shell = command(python, environment)
+    step = ["srun", "--nodes=1", "--ntasks=1", "--overlap", "--unbuffered", "--mem=0", "--cpu-bind=none"]
+
+    def way(node: str) -> Way:
+        return Way(node, lambda: ProcessLine([*step, f"--nodelist={node}", "sh", "-c", shell]))
+
+    return [way(node) for node in names]

@@ -1,0 +1,60 @@
+"""Rows in the layout of nccl-tests, so that people and scripts can compare, and what nccl-tests does not print beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ncdiag.bandwidth.sweep import Row
+
+_TYPES = {"float32": "float", "float16": "half", "bfloat16": "bfloat16"}
+
+
+def fixed(value: float, width: int) -> str:
+    """A number in so many characters, with as many decimals as fit (at most two)."""
+    for decimals in (2, 1, 0):
+        text = f"{value:{width}.{decimals}f}"
+        if len(text) <= width:
+            return text
+    return f"{value:{width}.1e}"
+
+
+def nccl_tests(rows: Sequence[Row]) -> str:
+    """One operation's rows: size, count, type, redop, root, then time (µs), algbw, busbw (GB/s), #wrong, out of place and in place."""
+    head = f"# {'':>10}  {'':>12}  {'':>8}  {'':>6}  {'':>6}           out-of-place                       in-place          \n"
+    names = ("time", "algbw", "busbw", "#wrong")
+    units = ("(us)", "(GB/s)", "(GB/s)", "")
+    for left, right in ((("size", "count", "type", "redop", "root"), names), (("(B)", "(elements)", "", "", ""), units)):
+        half = "  ".join(f"{word:>{width}}" for word, width in zip(right, (7, 6, 6, 6), strict=True))
+        first = f"# {left[0]:>10}  {left[1]:>12}  {left[2]:>8}  {left[3]:>6}  {left[4]:>6}  "
+        head += f"{first}{half}  {half}\n"
+    by_size: dict[int, dict[bool, Row]] = {}
+    for row in rows:
+        by_size.setdefault(row.size_bytes, {})[row.in_place] = row
+    return head + "".join(_line(size, ways) for size, ways in sorted(by_size.items()))
+
+
+def _line(size: int, ways: dict[bool, Row]) -> str:
+    row = next(iter(ways.values()))
+    redop = "sum" if row.op in ("all_reduce", "reduce_scatter") else "none"
+    line = f"{size:12d}  {row.count:12d}  {_TYPES[row.dtype]:>8}  {redop:>6}  {-1:>6}"
+    return line + _half(ways.get(False)) + _half(ways.get(True)) + "\n"
+
+
+def _half(row: Row | None) -> str:
+    if row is None:
+        return f"  {'N/A':>7}  {'N/A':>6}  {'N/A':>6}  {'N/A':>6}"
+    wrong = "N/A" if row.wrong is None else f"{row.wrong:g}"
+    return f"  {fixed(row.time_s * 1e6, 7)}  {fixed(row.algbw, 6)}  {fixed(row.busbw, 6)}  {wrong:>6}"
+
+
+def spread(rows: Sequence[Row]) -> str:
+    """The same rows' confidence and spread: ± of busbw with 95 % confidence, min, median and p99 of the time, spread over ranks."""
+    lines = [f"# {'size (B)':>10}  {'place':>5}  {'busbw (GB/s)':>18}  {'min (us)':>9}  {'median':>9}  {'p99':>9}  {'samples':>7}  {'ranks':>7}  {'slowest':>7}"]
+    for row in sorted(rows, key=lambda row: (row.size_bytes, row.in_place)):
+        width = f"±{row.half_width_s / row.time_s * 100:.1f} %" if row.half_width_s is not None and row.time_s else "± ?"
+        times = "  ".join(fixed(value * 1e6, 9) for value in (row.min_s, row.median_s, row.p99_s))
+        lines.append(
+            f"{row.size_bytes:12d}  {'in' if row.in_place else 'out':>5}  {fixed(row.busbw, 9):>9} {width:>8}  {times}"
+            f"  {row.samples:>7}  {row.rank_spread * 100:>5.1f} %  {row.slowest_rank:>7}"
+        )
+    return "\n".join(lines) + "\n"
