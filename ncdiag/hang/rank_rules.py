@@ -11,7 +11,10 @@ from ncdiag.hang.claims import LIKELY, POSSIBLE, SURE, Claim, claim, names, numb
 from ncdiag.hang.scene import MANAGERS, Scene, View
 from ncdiag.hang.verdict import Wait
 from ncdiag.model import Evidence
-from ncdiag.stages.order import CHILD, DISK, DNS, HUB, WAITING, WORKERS
+from ncdiag.stages.order import CHILD, CLUSTER, DISK, DNS, HUB, WAITING, WORKERS
+
+_TOLD_ELSEWHERE = (DNS, CLUSTER)
+"""Waits that have rules of their own."""
 
 
 def stopped(scene: Scene, picture: Picture) -> Iterator[Claim]:
@@ -73,7 +76,7 @@ def outside(scene: Scene, picture: Picture) -> Iterator[Claim]:
     idle = [view for view in scene.ranks if view.witness and view.stage == "ready"]
     above = [view for view in scene.managers if view.witness]
     for view in scene.ranks or scene.managers:
-        if view.verdict in ("stuck", "unknown", "progressing") and view.waiting != DNS:
+        if view.verdict in ("stuck", "unknown", "progressing") and view.waiting not in _TOLD_ELSEWHERE:
             yield from _suspect(scene, view, waiting or (idle if _executor_waits(scene) else []) or (
                 above if not scene.ranks else []))
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 
 import pytest
 
 from ncdiag.hang import infer
-from ncdiag.model import Progress, RankState
+from ncdiag.model import Cause, Progress, RankState
 from tests.hang.build import rank
 
 STORE = "LISTEN *:29500"
@@ -165,6 +166,26 @@ def test_half_seen_is_not_sure() -> None:
     verdict = infer(KINDS["half of it ready, the rest not seen"][0]())
     assert verdict.causes[0].confidence == "possible" and "rank 0" in " ".join(verdict.next)
     assert [row.state for row in verdict.ranks if row.rank == 0] == ["unknown"]
+
+
+def test_placement_group_that_lacks_a_lost_node() -> None:
+    states = KINDS["placement group waits"][0]()
+    lost = Cause("ray-node-lost", "likely", "the worker node is not in the cluster any more", remedy="x")
+    assert infer(states, logs=[lost]).causes[0].cause == "ray-node-lost"
+    loop = [dataclasses.replace(state, settings={"VLLM_HOST_IP": "127.0.0.1"}) for state in states]
+    assert infer(loop).causes[0].cause == "node-ip-wrong-interface"
+
+
+def test_log_of_an_earlier_run_does_not_beat_what_runs_now() -> None:
+    old = Cause("engine-exception", "likely", "the first exception is ValueError", remedy="x")
+    verdict = infer(KINDS["ready"][0](), logs=[old])
+    assert verdict.kind == "healthy" and [cause.cause for cause in verdict.causes] == ["healthy", "engine-exception"]
+
+
+def test_log_names_why_a_rank_died() -> None:
+    why = Cause("host-memory-oom", "sure", "the kernel killed a worker", remedy="x")
+    verdict = infer(KINDS["one died"][0](), logs=[why])
+    assert verdict.causes[0].cause == "host-memory-oom" and verdict.causes[0].secondary and verdict.kind == "hang"
 
 
 def test_two_that_differ_name_nobody() -> None:
