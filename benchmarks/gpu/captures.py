@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import psutil
-
 from hosts import Host, Lab, inner_pid, lab, program
 
 HERE = Path(__file__).resolve().parent
@@ -89,13 +88,14 @@ class Run:
 
     def _inside(self, host: Host, key: int | None, tag: str) -> None:
         process = program(self.processes[key]) if key is not None else None
-        if process is None:
+        number = inner_pid(process) if process is not None else None
+        if number is None:
             return
         folder = self.place / f"{host.name}{tag}"
         folder.mkdir(exist_ok=True)
         with contextlib.suppress(subprocess.TimeoutExpired):
             host.run([sys.executable, str(HERE / "raw_ras.py"), str(folder)], 40)
-        self._dump(f"{host.name}{tag}", [], inner_pid(process),
+        self._dump(f"{host.name}{tag}", [], number,
                    lambda argv: host.run(["sh", "-c", f'cd {ROOT} && exec "$@"', "sh", *argv], DUMP_S))
 
     @staticmethod

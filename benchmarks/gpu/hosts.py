@@ -171,12 +171,13 @@ def program(process: subprocess.Popen[bytes]) -> psutil.Process | None:
     return children[0] if children and process.poll() is None else None
 
 
-def inner_pid(process: psutil.Process) -> int:
-    """Its number inside its own process namespace."""
-    for line in Path(f"/proc/{process.pid}/status").read_text().splitlines():
-        if line.startswith("NSpid:"):
-            return int(line.split()[-1])
-    return process.pid
+def inner_pid(process: psutil.Process) -> int | None:
+    """Its number inside its own process namespace; None when it has ended."""
+    try:
+        status = Path(f"/proc/{process.pid}/status").read_text()
+    except OSError:
+        return None
+    return next((int(line.split()[-1]) for line in status.splitlines() if line.startswith("NSpid:")), process.pid)
 
 
 def wait_for(condition: Any, limit_s: float, every_s: float = 0.2) -> bool:

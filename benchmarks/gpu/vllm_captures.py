@@ -19,7 +19,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
-
 from captures import Run, run_all
 from cases import FINE
 from hosts import Host, Lab, program, wait_for
