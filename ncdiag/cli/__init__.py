@@ -14,6 +14,7 @@ from ncdiag.exits import Exit
 
 COMMANDS = {
     "preflight": "Judge the nodes before an engine is started.",
+    "bringup": "Start an engine under watch: where each rank stands, who holds up the others.",
     "hang-dump": "Which rank holds up the others, and why.",
     "diagnose": "Say what went wrong from logs, stacks and pasted output.",
     "log": "Show what NCCL logs say: communicators, stages, settings, transports, timings.",

@@ -33,7 +33,7 @@ def _shortly(reason: str) -> str:
     lines = [line.strip() for line in reason.splitlines() if line.strip() and not line.startswith("Caused by")]
     if not lines:
         return "py-spy gave no reason"
-    first, last = lines[0].removeprefix("Error: "), re.sub(r"^\d+: ", "", lines[-1])
+    first, last = re.sub(r"^Error: ", "", lines[0]), re.sub(r"^\d+: ", "", lines[-1])
     return first if len(lines) == 1 or last in first else f"{first}: {last}"
 
 

@@ -56,7 +56,7 @@ def read_command(host: Host, proc: Proc) -> None:
     except HostError:
         pass
     try:
-        proc.exe = host.link(f"/proc/{proc.pid}/exe").removesuffix(" (deleted)")
+        proc.exe = re.sub(r" \(deleted\)$", "", host.link(f"/proc/{proc.pid}/exe"))
     except HostError:
         pass
 

@@ -15,6 +15,7 @@ _HELPERS = re.compile(r"multiprocessing\.(?:resource_tracker|semaphore_tracker) 
                       r"|multiprocessing[/.]resource_tracker|loky\.backend\.resource_tracker"
                       r"|torch[/.]_inductor[/.]compile_worker|vllm\.model_executor\.models\.registry|triton[/.]backends"
                       r"|ray[/.](?:_private[/.](?!workers[/.]default_worker)|dashboard[/.]|autoscaler[/.]|util[/.])|ray/core/src|^ray::(?:IDLE|SPILL|RESTORE|DELETE|\w*Agent)|(?:^| )-m pip |py-spy|joblib\.externals")
+_OWN = re.compile(r"-m ncdiag(?: |$)|^(?:\S*python\S* )?\S*/ncdiag (?:-\S+ )*[a-z]|ncdiag/bringup/guard\.py ")
 _FORK_SERVER = re.compile(r"multiprocessing\.forkserver import main")
 _SPAWN = re.compile(r"multiprocessing\.(?:spawn|popen_spawn_posix) import spawn_main|multiprocessing-fork")
 _LAUNCHERS = re.compile(r"torch[./]distributed[./](?:run|launch|elastic)|(?:^|[/ ])torchrun(?:$| )|accelerate(?:[/.]commands[/.]| )launch"
@@ -27,8 +28,15 @@ _RAY_WORKER = re.compile(r"^ray::(?!IDLE)\w|ray/_private/workers/default_worker\
 _LAUNCHER_NAMES = re.compile(r"^(?:torchrun|mpirun|mpiexec|orterun|prterun|srun|slurmstepd|deepspeed|accelerate)")
 
 
+def is_own(proc: Proc) -> bool:
+    """ncdiag itself, or the guard of a command that it started: their command lines hold that of the engine."""
+    return bool(_OWN.search(proc.command))
+
+
 def is_python(proc: Proc) -> bool:
     """Whether its executable is a Python interpreter, or its title that of one."""
+    if is_own(proc):
+        return False
     name = os.path.basename(proc.exe) or (os.path.basename(proc.argv[0]) if proc.argv else proc.comm)
     return bool(re.match(r"(?:python|pypy|pt_main_thread)", name) or _TITLE.match(proc.command))
 
@@ -55,11 +63,13 @@ def is_forked(proc: Proc, parent: Proc | None) -> bool:
 
 def is_launcher(proc: Proc) -> bool:
     """torchrun, mpirun, srun, accelerate, deepspeed …"""
-    return bool(_LAUNCHERS.search(proc.command) or _LAUNCHER_NAMES.match(proc.comm))
+    return not is_own(proc) and bool(_LAUNCHERS.search(proc.command) or _LAUNCHER_NAMES.match(proc.comm))
 
 
 def titled_role(proc: Proc) -> str | None:
     """The role that its own title or command line tells, None where they tell none."""
+    if is_own(proc):
+        return None
     for shown in (proc.command, proc.comm):
         if _RAY_WORKER.search(shown):
             return "ray-worker"

@@ -49,8 +49,14 @@ class Stacks:
     gone: bool = False
 
 
+PROGRAM: str | None = None
+"""A py-spy of its own, where one was brought along."""
+
+
 def py_spy() -> str | None:
-    """The py-spy program: beside this interpreter, else in PATH; None where there is none."""
+    """The py-spy program: the one that was brought along, beside this interpreter, else in PATH; None where there is none."""
+    if PROGRAM is not None:
+        return PROGRAM
     beside = os.path.join(os.path.dirname(sys.executable), "py-spy")
     return beside if os.access(beside, os.X_OK) else shutil.which("py-spy")
 

@@ -1,0 +1,247 @@
+"""One look at the engine's processes on this machine, again and again. Travels to nodes: standard library, Python 3.8.
+
+Over SSH it runs as an agent: one request (JSON) a line on stdin, one answer a line on stdout, gone when stdin ends.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import sys
+import zlib
+from dataclasses import asdict
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Set, Tuple
+
+from ncdiag import redact
+from ncdiag.host import Host, HostError
+from ncdiag.model import RankState
+from ncdiag.processes import progress, ranks, ray, roles, stacks
+from ncdiag.processes.family import FamilyError
+from ncdiag.processes.look import Options
+from ncdiag.processes.machine import Machine, option, rendezvous
+from ncdiag.processes.proc import Proc
+from ncdiag.processes.sample import Sampler
+
+MARK = "ncdiag-look "
+"""How a line of the answer begins; whatever else a login prints is passed over."""
+QUICK = Options(window_s=0.2, native="none", budget_s=8.0)
+FULL = Options(window_s=3.0, native="auto", variables=True, budget_s=20.0)
+TAIL_BYTES = 256 << 10
+LINES = 400
+_ENGINE = ("api-server", "engine-core", "worker", "headless", "ray-worker", "coordinator")
+_REMEMBERED = ("worker", "ray-worker", "script", "engine-core", "headless", "api-server")
+_TASK = "ray::ncdiag"
+
+
+class Node:
+    """Remembers the last look, so that progress is what moved since then, and who has gone."""
+
+    def __init__(self, host: Optional[Host] = None) -> None:
+        self.host = host or Host()
+        self._counters: Dict[int, progress.Counters] = {}
+        self._frames: Dict[int, int] = {}
+        self._last: Dict[int, RankState] = {}
+        self._gone: Dict[int, RankState] = {}
+        self._files: Dict[str, None] = {}
+
+    def look(self, request: Mapping[str, Any]) -> Dict[str, Any]:
+        """`request`: `pids` or `guard` (whose descendants are meant), else `meeting`, `job`; `full`; `files` to read.
+
+        The answer: `node`, `states`, `logs` (name -> last lines), `job` (of Ray), `notes`.
+        """
+        answer: Dict[str, Any] = {"node": self.host.node, "states": [], "logs": {}, "notes": [], "job": None}
+        machine = Machine(self.host)
+        pids, own = self._pids(machine, request)
+        states: List[RankState] = []
+        if pids:
+            try:
+                states = self._sample(machine, pids, own, request, answer)
+            except FamilyError as error:
+                answer["notes"].append(str(error))
+        states += self._ended(machine, states)
+        answer["states"] = [state.as_dict() for state in states]
+        for path in [*request.get("files", ()), *self._files]:
+            if path not in answer["logs"]:
+                lines = tail(path)
+                if lines:
+                    answer["logs"][path] = lines
+        return answer
+
+    def memory(self) -> Dict[str, Any]:
+        """What `remember` needs, as plain JSON: for a look in another process on the same machine."""
+        return {"counters": {str(pid): asdict(counters) for pid, counters in self._counters.items()}, "frames": {str(pid): value for pid, value in self._frames.items()},
+                "last": [_bare(state) for state in self._last.values()], "gone": [_bare(state) for state in self._gone.values()], "files": list(self._files)}
+
+    def remember(self, memory: Mapping[str, Any]) -> None:
+        """Takes the place of the Node whose `memory` this is."""
+        self._counters = {int(pid): progress.Counters(**counters) for pid, counters in memory["counters"].items()}
+        self._frames = {int(pid): value for pid, value in memory["frames"].items()}
+        self._last = {state.pid: state for state in map(RankState.from_dict, memory["last"])}
+        self._gone = {state.pid: state for state in map(RankState.from_dict, memory["gone"])}
+        self._files = dict.fromkeys(memory["files"])
+
+    def _sample(self, machine: Machine, pids: List[int], own: Set[int], request: Mapping[str, Any], answer: Dict[str, Any]) -> List[RankState]:
+        full = bool(request.get("full"))
+        sampler = Sampler(self.host, pids, FULL if full else QUICK)
+        for pid in [pid for pid in sampler.family if pid == request.get("guard") or (pid not in own and not self._near(pid))]:
+            del sampler.family[pid]
+        sampler.begin()
+        taken = sampler.finish()
+        answer["notes"] += taken.notes
+        for name, log in taken.logs.items():
+            answer["logs"][name] = (log.head + log.tail)[-LINES:]
+            self._files[name] = None
+        answer["job"] = next((job for look in sampler.looks.values() if look.member.role in ("engine-core", "api-server", "script")
+                              and (job := ray.job_of(self.host, look.member.proc)) and job != ray.NO_JOB), None)
+        for look in sampler.looks.values():
+            self._since(look.state, [helper.pid for helper in look.member.helpers])
+        return taken.states
+
+    def _since(self, state: RankState, helpers: List[int]) -> None:
+        """Progress since the last look instead of that within this one."""
+        now, before = progress.look(self.host, state.pid, helpers), self._counters.get(state.pid)
+        frames = zlib.crc32(repr(stacks.python_frames(state.threads)).encode())
+        if now is not None and before is not None:
+            moved = progress.between(before, now)
+            within = state.progress
+            if within is not None:
+                moved.gpu_memory_bytes, moved.gpu_utilisation = within.gpu_memory_bytes, within.gpu_utilisation
+            moved.frames_changed = bool(within and within.frames_changed) or (frames != self._frames.get(state.pid) and bool(state.threads))
+            state.progress = moved
+        if now is not None:
+            self._counters[state.pid] = now
+            self._frames[state.pid] = frames
+
+    def _ended(self, machine: Machine, states: List[RankState]) -> List[RankState]:
+        """The last states of those that are gone since the last look, for as long as others are there."""
+        here = {state.pid for state in states}
+        for pid, state in self._last.items():
+            if pid not in here and pid not in machine.processes and state.role in _REMEMBERED:
+                state.state, state.threads, state.sockets, state.progress = "gone", [], [], None
+                state.stack_error = "it has ended"
+                self._gone[pid] = state
+        self._last = {state.pid: state for state in states}
+        return list(self._gone.values())
+
+    def _near(self, pid: int) -> bool:
+        """Whether a process is on this node: a machine whose network namespace this is, or a container on it. Another network
+        namespace with the same process ids is another node that shares the machine."""
+        try:
+            return self.host.link("/proc/%d/ns/net" % pid) == self.host.link("/proc/self/ns/net") or \
+                self.host.link("/proc/%d/ns/pid" % pid) != self.host.link("/proc/self/ns/pid")
+        except HostError:
+            return True
+
+    def _pids(self, machine: Machine, request: Mapping[str, Any]) -> Tuple[List[int], Set[int]]:
+        """(pids that lead to the engine, all processes below them)."""
+        tops = [request["guard"]] if request.get("guard") else list(request.get("pids") or ())
+        if tops:
+            below = [proc for top in tops for proc in machine.below(top) if proc.pid != request.get("guard")]
+            chosen = [proc.pid for proc in below if roles.is_launcher(proc) or (roles.is_python(proc) and not roles.is_helper(proc))]
+            return chosen, {proc.pid for proc in below}
+        return self._search(machine, request), set()
+
+    def _search(self, machine: Machine, request: Mapping[str, Any]) -> List[int]:
+        """Without a pid: who meets at the same place, who is of the same Ray job, else every engine of several nodes."""
+        mine = set(_ancestors(machine, os.getpid()))
+        pythons = [proc for proc in machine.pythons() if proc.pid not in mine and not proc.command.startswith(_TASK) and self._near(proc.pid)]
+        if request.get("ray"):
+            return [proc.pid for proc in pythons if self._of_job(proc, request.get("job"))]
+        meeting = tuple(request.get("meeting") or ())
+        if meeting:
+            exact = [proc.pid for proc in pythons if rendezvous(proc) == meeting]
+            if exact:
+                return exact
+        return [proc.pid for proc in pythons if _spans_nodes(proc)]
+
+    def _of_job(self, proc: Proc, job: Optional[str]) -> bool:
+        role = roles.titled_role(proc)
+        if role in ("api-server", "engine-core"):
+            return job is not None and ray.job_of(self.host, proc) == job
+        if role != "ray-worker":
+            return False
+        named = ray.job_of(self.host, proc)
+        known = "RayWorkerProc" in proc.command or "RayWorkerWrapper" in proc.command
+        return named == job if job is not None and named not in (None, ray.NO_JOB) else known
+
+
+def _bare(state: RankState) -> Dict[str, Any]:
+    return {**state.as_dict(), "threads": [], "sockets": [], "progress": None}
+
+
+def _ancestors(machine: Machine, pid: int) -> Iterable[int]:
+    while pid in machine.processes:
+        yield pid
+        pid = machine.processes[pid].parent
+
+
+def _spans_nodes(proc: Proc) -> bool:
+    """An engine, or a rank of a job, that was started for several nodes."""
+    if roles.titled_role(proc) in ("api-server", "headless"):
+        return "--headless" in proc.command or (option(proc.argv, "--nnodes", "-n") or "1") != "1"
+    return rendezvous(proc) is not None
+
+
+def tail(path: str) -> List[str]:
+    """The last lines of a regular file, masked; empty where it cannot be read."""
+    try:
+        if not os.path.isfile(path):
+            return []
+        with open(path, "rb") as file:
+            file.seek(0, 2)
+            start = max(file.tell() - TAIL_BYTES, 0)
+            file.seek(start)
+            text = redact.text(file.read(TAIL_BYTES).decode("utf-8", "backslashreplace"))
+    except OSError:
+        return []
+    lines = [line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n")]
+    return [line for line in lines[1 if start else 0:] if line.strip()][-LINES:]
+
+
+def number_by_log(state: RankState) -> None:
+    """The rank of a worker that its own lines tell."""
+    if state.role in ("worker", "ray-worker"):
+        ranks.from_log(state, state.log_tail)
+
+
+def brought(packed: str) -> None:
+    """A py-spy that came along, into memory that has no name on disk."""
+    descriptor = os.memfd_create("ncdiag-py-spy", 0)
+    raw = zlib.decompress(base64.b64decode(packed))
+    while raw:
+        raw = raw[os.write(descriptor, raw):]
+    stacks.PROGRAM = "/proc/%d/fd/%d" % (os.getpid(), descriptor)
+
+
+def find_py_spy(node: Node) -> Optional[str]:
+    """py-spy in PATH, or beside the interpreter of a process of the engine."""
+    if stacks.py_spy():
+        return stacks.py_spy()
+    machine = Machine(node.host)
+    for proc in machine.pythons():
+        beside = os.path.join(os.path.dirname(proc.argv[0]) if proc.argv and proc.argv[0].startswith("/") else os.path.dirname(proc.exe), "py-spy")
+        if os.access(beside, os.X_OK):
+            stacks.PROGRAM = beside
+            return beside
+    return None
+
+
+def serve() -> None:
+    """The agent. First it says what it lacks, then it answers requests until stdin ends."""
+    node = Node()
+    _say({"ready": node.host.node, "machine": os.uname().machine, "needs": [] if find_py_spy(node) else ["py-spy"]})
+    for line in sys.stdin:
+        request = json.loads(line)
+        if "py_spy" in request:
+            brought(request["py_spy"])
+            continue
+        try:
+            _say(node.look(request))
+        except Exception as error:      # the fence of this node: the controller says why it has nothing of it
+            _say({"node": node.host.node, "error": "%s: %s" % (type(error).__name__, error)})
+
+
+def _say(answer: Mapping[str, Any]) -> None:
+    sys.stdout.write(MARK + json.dumps(answer) + "\n")
+    sys.stdout.flush()

@@ -1,0 +1,243 @@
+"""One `ncdiag bringup`: what is started or attached to, who looks, who is told, and the end of it all."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any
+
+from ncdiag import bundle, redact
+from ncdiag import engine as environment_of
+from ncdiag.bringup import command
+from ncdiag.bringup.agents import Eyes, Local, open_nodes, ray_agent
+from ncdiag.bringup.output import Output
+from ncdiag.bringup.stall import Picture
+from ncdiag.bringup.start import Child, StartError
+from ncdiag.bringup.timeline import Timeline
+from ncdiag.bringup.watch import Result, Watch
+from ncdiag.fleet import FleetError
+from ncdiag.hang.content import DumpContent
+from ncdiag.hang.verdict import Verdict
+from ncdiag.host import Host, HostError
+from ncdiag.model import SCHEMA, RankState
+from ncdiag.report import bringup as report
+
+HOOK_S = 30.0
+
+
+class SessionError(Exception):
+    """It cannot begin; one sentence with the way out."""
+
+
+class Attached:
+    """An engine that runs already; it is looked at and never touched."""
+
+    exit: int | None = None
+
+    def __init__(self, pid: int | None) -> None:
+        self._pid = pid
+
+    @property
+    def over(self) -> bool:
+        return self._pid is not None and not os.path.exists(f"/proc/{self._pid}")
+
+
+class Session:
+    """Use as a context: what was started ends with it."""
+
+    def __init__(self, *, command_line: Sequence[str], attach: int | None, in_ray: str | None, follow: Sequence[str], nodes: str, ssh_user: str | None, ssh_config: str | None,
+                 no_preflight: bool, stall_after_s: float, on_stall: str, bundle: str | None, timeout_s: float | None, hook: str | None, then: str, quiet_child: str | None,
+                 timeline: str | None, color: str, quiet: bool) -> None:
+        if bool(command_line) + (attach is not None) + (in_ray is not None) != 1:
+            raise SessionError("give one of: -- COMMAND…, --attach PID, --ray")
+        self._stall_after_s, self._timeout_s, self._on_stall = stall_after_s, timeout_s, on_stall
+        self._bundle, self._hook, self._timeline_file, self._color = bundle, hook, timeline, color
+        self._follow = tuple(os.path.abspath(path) for path in follow)
+        self.owns = bool(command_line)
+        self._in_ray, self._attach = in_ray, attach
+        self.output = Output()
+        self.engine = self._read_engine(command_line)
+        self._job: str | None = None
+        self._child: Child | None = None
+        self._watch: Watch | None = None
+        self._interrupted = False
+        self._no_preflight = no_preflight or not self.owns
+        self._command = list(command_line)
+        try:
+            meeting = {"meeting": self.engine.meeting} if self.engine.meeting else {}
+            self._agents = open_nodes(nodes, meeting, user=ssh_user, config=ssh_config)
+        except FleetError as error:
+            raise SessionError(str(error)) from None
+        self._nodes = nodes
+        self._ssh = {"ssh_user": ssh_user, "ssh_config": ssh_config}
+        try:
+            self._file = open(quiet_child, "wb") if quiet_child else None      # noqa: SIM115
+        except OSError as error:
+            raise SessionError(f"cannot write {quiet_child}: {error.strerror}") from None
+        self.screen = report.Screen(color=color, quiet=quiet)
+        self._eyes = Eyes(self._agents)
+        self._ray_started = False
+
+    def _read_engine(self, command_line: Sequence[str]) -> command.Engine:
+        if self._attach is None:
+            return command.read(command_line, os.environ)
+        host = Host(pid=self._attach)
+        try:
+            argv = [part for part in host.read(f"/proc/{self._attach}/cmdline").split("\0") if part]
+            return command.read(argv, host.environ())
+        except HostError:
+            raise SessionError(f"no process {self._attach} here that may be looked at; run ncdiag as root or as its user") from None
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self._child is not None:
+            self._child.stop()
+        self._eyes.close()
+        self.screen.close()
+        if self._file is not None:
+            self._file.close()
+
+    def interrupt(self) -> None:
+        """Ctrl-C or SIGTERM: the watch ends, and with it what was started; the second time it is killed."""
+        if self._interrupted and self._child is not None:
+            self._child.kill()
+        self._interrupted = True
+        if self._watch is not None:
+            self._watch.stopping = True
+
+    # the run
+
+    def run(self) -> Result:
+        """Until it is up or over."""
+        if not self._no_preflight:
+            self._preflight()
+        try:
+            process = self._begin()
+        except StartError as error:
+            raise SessionError(str(error)) from None
+        self._watch = Watch(process, self._eyes, self.output, self.engine, self, stall_after_s=self._stall_after_s, stop_on_stall=self._on_stall == "stop",
+                            timeout_s=self._timeout_s, extra=self._extra)
+        self._watch.stopping = self._interrupted
+        return self._ended(self._watch.until_ready())
+
+    def stay(self) -> Result:
+        """After it came up: with it until it ends."""
+        assert self._watch is not None
+        return self._ended(self._watch.until_end())
+
+    def _begin(self) -> Child | Attached:
+        if not self.owns:
+            if self._attach is not None:
+                self._eyes.agents.insert(0, Local({"pids": [self._attach]}))
+            else:
+                self._eyes.agents.append(ray_agent(sys.executable, self._in_ray or "auto", os.environ))
+            return Attached(self._attach)
+        self._child = Child(self._command, self._take, terminal=False)
+        self._eyes.agents.insert(0, Local({"guard": self._child.guard}))
+        return self._child
+
+    def _take(self, stderr: bool, data: bytes) -> None:
+        self.output.feed(stderr, data)
+        if self._file is not None:
+            self._file.write(data)
+            self._file.flush()
+        else:
+            self.screen.write(stderr, data)
+
+    def _extra(self, states: Sequence[RankState]) -> Mapping[str, Any]:
+        """What every look asks besides: followed files, the Ray job. The bridge to Ray comes with the first engine core."""
+        wants_ray = self.engine.ray or any(state.role == "ray-worker" for state in states)
+        core = next((state for state in states if state.role in ("engine-core", "api-server") and state.state != "gone"), None)
+        if wants_ray and core is not None and not self._ray_started and self._in_ray is None:
+            self._ray_started = True
+            found = environment_of.find(Host(pid=core.pid))
+            address = core.settings.get("RAY_ADDRESS") or "auto"
+            self._eyes.agents.append(ray_agent(found.python if found is not None else sys.executable, address, self._environment(core.pid)))
+        answers = self._watch.answers if self._watch is not None else []
+        self._job = next((answer["job"] for answer in answers if answer.get("job")), self._job)
+        return {"files": self._follow, "job": self._job}
+
+    @staticmethod
+    def _environment(pid: int) -> dict[str, str]:
+        """The engine's environment, as it is: Ray's token and settings are in it. It goes to the bridge only."""
+        try:
+            content = Host().read_bytes(f"/proc/{pid}/environ").decode("utf-8", "surrogateescape")
+        except HostError:
+            return dict(os.environ)
+        return dict(item.split("=", 1) for item in content.split("\0") if "=" in item)
+
+    def _preflight(self) -> None:
+        from ncdiag.bringup import preflight
+        from ncdiag.report.console import findings_as_text
+
+        try:
+            nodes, findings = preflight.run(self.engine, self._nodes, self._ssh)
+        except FleetError as error:
+            raise SessionError(str(error)) from None
+        self.screen.say(findings_as_text(nodes, findings, show_all=False, color="never"))
+
+    # what the watch tells
+
+    def show(self, at_s: float, picture: Picture, timeline: Timeline, errors: Sequence[str]) -> None:
+        self.screen.show(at_s, picture.views, timeline, picture.quiet_s, errors)
+
+    def stalled(self, at_s: float, quiet_s: float, verdict: Verdict, content: DumpContent) -> None:
+        """Report, bundle, hook."""
+        self.screen.say(report.stall_as_text(at_s, quiet_s, verdict, content.not_read(), color="never"))
+        if self._on_stall == "bundle":
+            self._save(content)
+        self._call_hook({"schema": SCHEMA, "command": "bringup", "event": "stall", "at_s": round(at_s, 2), "quiet_s": round(quiet_s, 1), "verdict": verdict.kind,
+                         **{name: value for name, value in verdict.as_dict().items() if name != "kind"}})
+
+    def moves_again(self, at_s: float, after_s: float) -> None:
+        self.screen.say(f"ncdiag {at_s:6.1f} s  it moves again")
+
+    def _save(self, content: DumpContent) -> None:
+        path = self._bundle or time.strftime("ncdiag-bringup-%Y%m%d-%H%M%S.tar.gz")
+        self._bundle = None
+        try:
+            bundle.save(path, content)
+            self.screen.say(f"saved {path}; judge it elsewhere with: ncdiag diagnose {path}")
+        except bundle.BundleError as error:
+            self.screen.say(f"no bundle was saved: {error}")
+
+    def _call_hook(self, data: Mapping[str, Any]) -> None:
+        if not self._hook:
+            return
+        try:
+            done = subprocess.run(["sh", "-c", self._hook], input=json.dumps(redact.data(data)).encode(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, timeout=HOOK_S, check=False)
+            if done.returncode:
+                self.screen.say(f"--hook ended with status {done.returncode}: {done.stderr.decode('utf-8', 'replace').strip()[-300:]}")
+        except subprocess.TimeoutExpired:
+            self.screen.say(f"--hook gave no end within {HOOK_S:g} s and was ended")
+
+    # the end
+
+    def _ended(self, result: Result) -> Result:
+        if self._timeline_file:
+            with contextlib.suppress(OSError), open(self._timeline_file, "w", encoding="utf-8") as file:
+                json.dump({"schema": SCHEMA, **result.timeline.as_dict()}, file, indent=1)
+        if result.outcome in ("ready", "failed", "timeout", "stalled"):
+            self._call_hook({**json.loads(self.as_json(result, 0)), "event": result.outcome})
+        return result
+
+    def _data(self, result: Result) -> dict[str, Any]:
+        return {"outcome": result.outcome, "took_s": result.took_s, "exit_status": self._child.exit if self._child is not None else None,
+                "check": result.check.as_dict() if result.check is not None else None, "summary": result.summary.as_dict() if result.summary is not None else None,
+                "stalls": result.stalls, "not_read": result.errors, "timeline": result.timeline.as_dict()}
+
+    def as_text(self, result: Result, color: str | None) -> str:
+        return report.result_as_text(self._data(result), result.causes, color=color)
+
+    def as_json(self, result: Result, code: int) -> str:
+        return report.as_json(self._data(result), result.causes, result.verdict, code)
+
+

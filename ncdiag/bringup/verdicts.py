@@ -1,0 +1,105 @@
+"""Full looks at all nodes, and what they lead to: who holds up the others, or the first error of a start that failed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ncdiag import __version__
+from ncdiag.bringup.output import NAME, Output
+from ncdiag.bringup.timeline import Timeline
+from ncdiag.hang.content import DumpContent
+from ncdiag.hang.dump import ras_services, recorders
+from ncdiag.logs.diagnose import of_streams
+from ncdiag.logs.intake import Stream
+from ncdiag.model import Cause, Evidence, RankState
+from ncdiag.nccl import ras
+
+_GENERIC = ("unresolved", "rank-died", "engine-exception", "rank-missing", "healthy", "slow-not-hung")
+"""Causes that say less than the knowledge of which process ended first."""
+_EXIT = re.compile(r"exit code: (-?\d+)|Failed core proc\(s\): \{[^}]*: (-?\d+)")
+
+
+def states_of(answers: Sequence[Mapping[str, Any]]) -> list[RankState]:
+    """All processes, each once: two ways may lead to the same node."""
+    found: dict[tuple[str, int], RankState] = {}
+    for answer in answers:
+        for data in answer.get("states", ()):
+            state = RankState.from_dict(data)
+            kept = found.get((state.node, state.pid))
+            if kept is None or (not kept.threads and state.threads):
+                found[state.node, state.pid] = state
+    return list(found.values())
+
+
+def logs_of(answers: Sequence[Mapping[str, Any]], output: Output) -> dict[str, list[str]]:
+    """Log name -> lines, of all nodes and of the command; with several nodes the name begins with the node's."""
+    several = len({answer["node"] for answer in answers}) > 1
+    logs = {(f"{answer['node']}:{name}" if several else name): list(lines) for answer in answers for name, lines in answer.get("logs", {}).items()}
+    if lines := output.lines:
+        logs[NAME] = lines
+    return logs
+
+
+def errors_of(answers: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Nodes that could not be looked at, and why."""
+    return [f"{answer['node']}: {answer['error']}" for answer in answers if answer.get("error")]
+
+
+def content_of(answers: Sequence[Mapping[str, Any]], output: Output, meta: Mapping[str, Any]) -> DumpContent:
+    """Everything that a full look read; NCCL RAS and flight recorders of this machine are asked besides."""
+    states = states_of(answers)
+    output.lend(states)
+    notes = errors_of(answers) + [note for answer in answers for note in answer.get("notes", ())]
+    content = DumpContent(states, logs=logs_of(answers, output), notes=notes, meta={"version": __version__, **meta})
+    for (_, address), netns in ras_services(states).items():
+        try:
+            content.ras.append(ras.ask(address, netns=netns))
+        except ras.RasError as error:
+            notes.append(f"NCCL RAS did not answer: {error}")
+    content.flight = recorders(states, notes)
+    return content
+
+
+def failure(answers: Sequence[Mapping[str, Any]], output: Output, timeline: Timeline, exit_code: int | None) -> list[Cause]:
+    """Why a start ended: the first error of all logs; where they name none, the process that ended first."""
+    logs = logs_of(answers, output)
+    found = of_streams(Stream(name, iter([raw]), raw) for name, lines in sorted(logs.items()) if (raw := "\n".join(lines).encode())).verdict.causes
+    causes = [cause for cause in found if cause.cause not in ("healthy", "slow-not-hung")]
+    for cause in causes:
+        _place(cause, timeline, [answer["node"] for answer in answers])
+    first = timeline.first_end()
+    if first is not None and (not causes or causes[0].cause in _GENERIC) and first.role not in ("api-server", "launcher"):
+        evidence = [Evidence(f"process {first.pid} on {first.node}", f"it ended at {first.ended_s:.1f} s, before the others")]
+        summary = f"{first.name} ({first.node}, pid {first.pid}) ended before the others" + ("; its log holds no error of its own" if not causes or causes[0].cause in ("unresolved", "rank-died") else "")
+        where = {"node": first.node, "rank": first.rank, "stage": first.spans[-1][0] if first.spans else None}
+        place = {name: value for name, value in where.items() if value is not None}
+        if causes and causes[0].cause == "engine-exception":
+            causes[0].where = {**place, **causes[0].where}
+        else:
+            old = [item for cause in causes for item in cause.evidence][:6]
+            causes = [Cause("rank-died", "likely", summary, place, evidence + old, [], "read the kernel log of that node (dmesg: out of memory?) and what else could have ended it; restart all ranks together"), *causes[1:]]
+    if not causes:
+        causes = [Cause("unresolved", "possible", f"it ended with status {exit_code} and printed nothing that says why", {}, [Evidence(NAME, line) for line in output.lines[-5:]])]
+    return causes
+
+
+def _place(cause: Cause, timeline: Timeline, nodes: Sequence[str]) -> None:
+    """Adds node and rank where the lines that the cause rests on say them."""
+    pids = {row.pid: row for row in timeline.rows}
+    for item in cause.evidence:
+        node = item.source.partition(":")[0]
+        if node in nodes:
+            cause.where.setdefault("node", node)
+        match = re.search(r"\bpid=(\d+)", item.text[:100])
+        row = pids.get(int(match[1])) if match else None
+        if row is not None:
+            cause.where.setdefault("node", row.node)
+            if row.rank is not None:
+                cause.where.setdefault("rank", row.rank)
+            if row.spans:
+                cause.where.setdefault("stage", row.spans[-1][0])
+            break
+    if len(set(nodes)) == 1:
+        cause.where.setdefault("node", nodes[0])

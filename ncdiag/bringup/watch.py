@@ -1,0 +1,218 @@
+"""The watch: looks at all nodes again and again, says where the start stands, and concludes when it stands still, ends or is up."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from ncdiag.bringup import ready, verdicts
+from ncdiag.bringup.agents import Eyes
+from ncdiag.bringup.command import Engine
+from ncdiag.bringup.output import Output
+from ncdiag.bringup.stall import Picture, Stall, signature
+from ncdiag.bringup.summary import Summary, summarise
+from ncdiag.bringup.timeline import Timeline
+from ncdiag.hang.content import DumpContent
+from ncdiag.hang.verdict import Verdict
+from ncdiag.model import Cause, RankState
+
+PERIOD_S, LOAD = 2.0, 10.0
+"""Seconds between looks; at least LOAD times what a look costs, so that the watch takes no more than a tenth."""
+MIN_STALL_S = 1.0
+
+
+class Process(Protocol):
+    """What is watched: a started command or an attached process."""
+
+    exit: int | None
+
+    @property
+    def over(self) -> bool:
+        """Whether it has ended with all that belongs to it."""
+        ...
+
+
+class Voice(Protocol):
+    """Who tells people and programs."""
+
+    def show(self, at_s: float, picture: Picture, timeline: Timeline, errors: Sequence[str]) -> None: ...
+    def stalled(self, at_s: float, quiet_s: float, verdict: Verdict, content: DumpContent) -> None: ...
+    def moves_again(self, at_s: float, after_s: float) -> None: ...
+
+
+@dataclass
+class Result:
+    """How a watch ended."""
+
+    outcome: str
+    """`ready`, `finished` (the command ended well), `failed`, `stalled`, `timeout`, `interrupted`."""
+    took_s: float
+    timeline: Timeline
+    check: ready.Check | None = None
+    summary: Summary | None = None
+    causes: list[Cause] = field(default_factory=list)
+    verdict: Verdict | None = None
+    """The last one that was said."""
+    stalls: list[dict[str, Any]] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
+    """Nodes that could not be looked at."""
+
+
+class Watch:
+    def __init__(self, process: Process, eyes: Eyes, output: Output, engine: Engine, voice: Voice, *, stall_after_s: float, stop_on_stall: bool = False,
+                 timeout_s: float | None = None, extra: Callable[[Sequence[RankState]], Mapping[str, Any]] = lambda states: {}) -> None:
+        self.process, self.eyes, self.output, self.engine, self.voice = process, eyes, output, engine, voice
+        self.started = time.monotonic()
+        self.stall = Stall(max(stall_after_s, MIN_STALL_S), self.started)
+        self.timeline = Timeline()
+        self.states: list[RankState] = []
+        self.errors: list[str] = []
+        self.answers: list[Mapping[str, Any]] = []
+        self.stalls: list[dict[str, Any]] = []
+        self.verdict: Verdict | None = None
+        self.stopping = False
+        """Set from outside (a signal): the watch ends at the next chance."""
+        self._said: tuple[object, ...] | None = None
+        self._halted: set[object] = set()
+        self._asker: ready.Asker | None = None
+        self._extra, self._stop_on_stall, self._timeout_s = extra, stop_on_stall, timeout_s
+
+    @property
+    def at_s(self) -> float:
+        return time.monotonic() - self.started
+
+    def until_ready(self) -> Result:
+        """Until it is up, ended, or has to be given up."""
+        try:
+            while True:
+                picture = self._look()
+                if self.stopping:
+                    return self._result("interrupted")
+                if ended := self._ended():
+                    return ended
+                if self._up():
+                    return self._came_up()
+                if self._concludes(picture) and self._stop_on_stall:
+                    return self._result("stalled", self.verdict.causes if self.verdict else [])
+                if self._timeout_s is not None and self.at_s > self._timeout_s:
+                    return self._timed_out(picture)
+                self._pause()
+        finally:
+            if self._asker is not None:
+                self._asker.close()
+
+    def until_end(self) -> Result:
+        """After it came up: until it ends; a stall while it serves is said as before."""
+        self._timeout_s = None
+        while True:
+            picture = self._look()
+            if self.stopping:
+                return self._result("interrupted")
+            if ended := self._ended():
+                return ended
+            if self._concludes(picture) and self._stop_on_stall:
+                return self._result("stalled", self.verdict.causes if self.verdict else [])
+            self._pause()
+
+    def _pause(self) -> None:
+        until = time.monotonic() + max(PERIOD_S, LOAD * self.eyes.cost_s)
+        while time.monotonic() < until and not self.stopping and not self.process.over and self.process.exit is None and not self._up():
+            time.sleep(0.05)
+
+    def _look(self) -> Picture:
+        self.answers = list(self.eyes.look(False, self._extra(self.states)))
+        self.errors = verdicts.errors_of(self.answers)
+        self.states = verdicts.states_of(self.answers)
+        self.output.lend(self.states)
+        picture = self.stall.see(time.monotonic(), self.states, self.output.news_at)
+        self.timeline.see(self.at_s, picture.views)
+        self.voice.show(self.at_s, picture, self.timeline, self.errors)
+        return picture
+
+    def _up(self) -> bool:
+        """Whether there is a result of the request, or, without a server to ask, whether all ranks are ready."""
+        if self.engine.serves and not self.engine.headless:
+            if self._asker is None:
+                self._asker = ready.Asker(self.engine.url, self.engine.api_key, self.engine.served_name or self.engine.model)
+            return self._asker.check.done
+        if not self.engine.headless:
+            return False
+        members = [row for row in self.timeline.rows if row.ended_s is None]
+        return bool(members) and all(row.spans and row.spans[-1][0] == "ready" for row in members) and any(row.rank is not None for row in members)
+
+    def _ended(self) -> Result | None:
+        if self.process.exit is None and not self.process.over:
+            return None
+        if self.process.exit == 0 or (self.process.exit is None and not verdicts.logs_of(self.answers, self.output)):
+            if not self.process.over and self.states and any(state.state != "gone" for state in self.states):
+                return None       # a script that has left its engine behind: the watch is over the engine
+            return self._result("finished")
+        answers = self.eyes.look(False, self._extra(self.states))
+        self.timeline.see(self.at_s, self.stall.see(time.monotonic(), verdicts.states_of(answers), self.output.news_at).views)
+        return self._result("failed", verdicts.failure(answers, self.output, self.timeline, self.process.exit))
+
+    def _came_up(self) -> Result:
+        check = self._asker.check if self._asker is not None else None
+        if check is not None and check.error:
+            answers = self.eyes.look(True, self._extra(self.states))
+            self._conclude(answers)
+            causes = verdicts.failure(answers, self.output, self.timeline, self.process.exit)
+            if self.verdict is not None and self.verdict.kind in ("hang", "failed"):
+                causes = self.verdict.causes
+            return self._result("failed", causes)
+        self._look()
+        result = self._result("ready")
+        result.summary = summarise(verdicts.logs_of(self.answers, self.output), self.states, self.engine)
+        return result
+
+    def _concludes(self, picture: Picture) -> bool:
+        """Whether it stands still; if so, why, said once for each picture."""
+        now = time.monotonic()
+        if self._said is not None and picture.moved and not self.stall.halted:
+            self.voice.moves_again(self.at_s, self.stalls[-1]["quiet_s"])
+            self.timeline.event(self.at_s, "moves again")
+            self._said = None
+        if self._idle(picture):
+            self.stall.moved_at = now
+            return False
+        news = set(self.stall.halted) - self._halted
+        if not self.stall.due(now) and not (news and len(self.stall.halted) < len(picture.views)):
+            return False
+        self._halted |= news
+        quiet_s = picture.quiet_s
+        self._conclude(self.eyes.look(True, self._extra(self.states)), quiet_s)
+        return self._said is not None
+
+    def _idle(self, picture: Picture) -> bool:
+        """Everything is up and waits for work: that is not a stall."""
+        waits = self._asker is not None and self._asker.check.asked and not self._asker.check.done
+        return not waits and not self.stall.halted and bool(picture.views) and all(view.stage in ("ready", "ray-actor") for view in picture.views) and (
+            self._asker is None or self._asker.check.done)
+
+    def _conclude(self, answers: Sequence[Mapping[str, Any]], quiet_s: float = 0.0) -> None:
+        content = verdicts.content_of(answers, self.output, {"node": answers[0]["node"] if answers else None, "command": "bringup"})
+        verdict = content.verdict()
+        cause = verdict.cause
+        mark = signature(verdict.kind, cause.cause if cause else "", cause.where if cause else {}, [row.name for row in verdict.culprits])
+        self.verdict = verdict
+        if verdict.kind in ("progressing", "healthy") and self._said is None:
+            self.timeline.event(self.at_s, "slow", summary=verdict.summary)
+            self.stall.moved_at = time.monotonic() if verdict.kind == "progressing" else self.stall.moved_at
+            return
+        if mark == self._said:
+            return
+        self._said = mark
+        self.stalls.append({"at_s": round(self.at_s, 2), "quiet_s": round(quiet_s, 1), "verdict": verdict.kind, "cause": cause.cause if cause else None})
+        self.timeline.event(self.at_s, "stall", cause=cause.cause if cause else None, summary=verdict.summary)
+        self.voice.stalled(self.at_s, quiet_s, verdict, content)
+
+    def _timed_out(self, picture: Picture) -> Result:
+        self._said = None
+        self._conclude(self.eyes.look(True, self._extra(self.states)), picture.quiet_s)
+        return self._result("timeout", self.verdict.causes if self.verdict else [])
+
+    def _result(self, outcome: str, causes: Sequence[Cause] = ()) -> Result:
+        self.timeline.event(self.at_s, outcome)
+        return Result(outcome, round(self.at_s, 2), self.timeline, self._asker.check if self._asker is not None else None, None, list(causes), self.verdict, self.stalls, self.errors)
