@@ -1,0 +1,339 @@
+"""Which node, NIC or path makes it slow: disjoint pairs in rounds, suspects tested again with known-good partners. Pure: no clock, no machine.
+
+    search = Search(nodes, rails={"gpu07": ("mlx5_0", "mlx5_1")}, seed=1)
+    while tests := search.next_round():
+        search.take({test: gbytes_s or None for test in tests})     # None: it got stuck and was given up
+    search.verdicts                                                  # who is bad, and in what way
+
+A clean pair clears both of its nodes, a slow pair makes both suspect; a suspect that is slow with two known-good partners is bad. Bad nodes are
+then tried with each other (good among themselves: what they share is bad, not they), over one NIC at a time, and slow pairs of two good nodes
+once more with each other (the path between them).
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+SCREENS = 2
+"""Rounds in which everybody is tested with somebody."""
+LEAST_DROP, MOST_DROP = 0.10, 0.75
+"""A pair that is slower than the others by less than this is never slow; by more than that it always is."""
+SIGMAS = 4.0
+VOTES = 2
+"""Tests with known-good partners that must agree."""
+CONTROLS = 8
+"""Known-good pairs that are measured beside a test over one NIC, to know what is usual there."""
+
+
+def most_rounds(nodes: int) -> int:
+    """The bound that is kept: 2·log2(N) + 10."""
+    return int(2 * math.log2(max(nodes, 2)) + 10)
+
+
+@dataclass(frozen=True)
+class Test:
+    """One pair, all its NICs or one."""
+
+    one: str
+    other: str
+    rail: str | None = None
+
+    def partner(self, node: str) -> str:
+        return self.other if node == self.one else self.one
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What was found. `nodes` has one name, the two of a path, or the members of a group."""
+
+    kind: str
+    """`node`: slow or stuck with every partner. `rail`: over these NICs only. `path`: only these two with each other. `group`: fast among
+    themselves, slow towards the others. `unsure`: the tests contradict each other."""
+    nodes: tuple[str, ...]
+    rails: tuple[str, ...] = ()
+    ratio: float | None = None
+    """Measured over usual, median of its tests; None: it got stuck."""
+    stuck: bool = False
+    tests: int = 0
+
+
+@dataclass
+class _Node:
+    screen_slow: int = 0
+    clean: int = 0
+    """Votes with known-good partners, or in the screening."""
+    slow: int = 0
+    ratios: list[float] = field(default_factory=list)
+    stuck: int = 0
+    partners: set[str] = field(default_factory=set)
+
+
+class Search:
+    """See the module. `nodes` in any order; `rails`: the NICs of a node that can be chosen one by one; `usual`: GB/s that a healthy pair
+    is known to reach, where it is known."""
+
+    def __init__(self, nodes: Sequence[str], rails: Mapping[str, Sequence[str]] | None = None, seed: int = 0, usual: float | None = None) -> None:
+        self.nodes = list(dict.fromkeys(nodes))
+        self.rails = {node: tuple(names) for node, names in (rails or {}).items()}
+        self.rounds = 0
+        self.limit = most_rounds(len(self.nodes))
+        self.usual = usual
+        self.threshold = 1 - LEAST_DROP
+        self.results: list[tuple[Test, float | None]] = []
+        self.verdicts: list[Verdict] = []
+        self._random = random.Random(seed)
+        self._state = {node: _Node() for node in self.nodes}
+        self._slow_pairs: list[Test] = []
+        self._steps = self._plan()
+        self._answers: dict[Test, float | None] = {}
+
+    def next_round(self) -> list[Test]:
+        """Disjoint tests to be run side by side; empty when the search is over."""
+        if self.rounds >= self.limit:
+            if self._steps is not None:
+                self._steps.close()
+                self._conclude_open()
+            return []
+        tests = next(self._steps, [])
+        self.rounds += bool(tests)
+        return tests
+
+    def take(self, answers: Mapping[Test, float | None]) -> None:
+        """GB/s of every test of the round; None: stuck."""
+        self._answers = dict(answers)
+        self.results += list(answers.items())
+
+    # --- the plan -----------------------------------------------------------------------------------------------------------------------
+
+    def _plan(self) -> Iterator[list[Test]]:
+        for screen in range(SCREENS if len(self.nodes) > 2 else 1):
+            tests = self._matching(self.nodes)
+            yield tests
+            self._learn_usual(screen)
+            for test in tests:
+                self._screened(test)
+        suspects = [node for node in self.nodes if self._state[node].screen_slow]
+        if not suspects:
+            return
+        yield from self._retest(suspects)
+        self._bad = [node for node in suspects if self._state[node].slow >= VOTES]
+        open_ = [node for node in suspects if node not in self._bad and self._state[node].clean < VOTES]
+        groups: list[list[str]] = []
+        if len(self._bad) > 1:
+            yield from self._mingle(groups)
+        bad_rails: dict[str, list[str]] = {}
+        yield from self._by_rail(bad_rails)
+        yield from self._paths()
+        self._conclude(groups, bad_rails, open_)
+
+    def _matching(self, nodes: Sequence[str]) -> list[Test]:
+        """Random disjoint pairs that have not met, as far as can be; an odd one out rests."""
+        order = list(nodes)
+        self._random.shuffle(order)
+        tests = []
+        while len(order) > 1:
+            one = order.pop()
+            index = next((i for i, other in enumerate(order) if other not in self._state[one].partners), 0)
+            other = order.pop(index)
+            self._state[one].partners.add(other)
+            self._state[other].partners.add(one)
+            tests.append(Test(one, other))
+        return tests
+
+    def _learn_usual(self, screen: int) -> None:
+        """What is usual (the median; the best where few were tested), and how far down noise goes."""
+        values = [value for test, value in self.results if value and not test.rail]
+        if not values:
+            return
+        centre = statistics.median(values) if len(values) >= 10 else max(values)
+        self.usual = max(centre, self.usual or 0.0) if len(values) < 10 else centre
+        logs = [math.log(value / centre) for value in values]
+        deviation = 1.4826 * statistics.median(abs(value) for value in logs) if len(values) >= 10 else 0.1
+        self.threshold = math.exp(-min(max(SIGMAS * deviation, -math.log(1 - LEAST_DROP)), -math.log(1 - MOST_DROP)))
+        if len(values) < 10:
+            self.threshold = min(self.threshold, 0.6)
+
+    def _is_slow(self, value: float | None, usual: float | None = None) -> bool:
+        reference = usual or self.usual
+        return value is None or (reference is not None and value < self.threshold * reference)
+
+    def _screened(self, test: Test) -> None:
+        value = self._answers.get(test)
+        slow = self._is_slow(value)
+        if slow:
+            self._slow_pairs.append(test)
+        for node in (test.one, test.other):
+            state = self._state[node]
+            state.screen_slow += slow
+            state.clean += not slow
+
+    def _good(self) -> list[str]:
+        """Nodes with nothing against them, those with the most tests first."""
+        good = [node for node in self.nodes if not self._state[node].slow and not self._state[node].screen_slow]
+        cleared = [node for node in self.nodes if self._state[node].screen_slow and self._state[node].clean >= VOTES and not self._state[node].slow]
+        return good + cleared
+
+    def _retest(self, suspects: Sequence[str]) -> Iterator[list[Test]]:
+        """Every suspect with known-good partners until its votes agree. Without any good node, suspects with each other."""
+        for node in suspects:
+            self._state[node].clean = 0
+        waiting = list(suspects)
+        turns = 0
+        while waiting and turns < 3 * VOTES + len(suspects):
+            turns += 1
+            good = [node for node in self._good() if node not in waiting]
+            if not good:
+                yield from self._among(waiting)
+                return
+            self._random.shuffle(good)
+            tests = []
+            for node in waiting[: len(good)]:
+                index = next((i for i, other in enumerate(good) if other not in self._state[node].partners), len(good) - 1)
+                partner = good.pop(index)
+                self._state[node].partners.add(partner)
+                tests.append(Test(node, partner))
+            yield tests
+            for test in tests:
+                self._vote(test)
+            done = [node for node in waiting if max(self._state[node].slow, self._state[node].clean) >= VOTES]
+            waiting = [node for node in waiting if node not in done]
+            waiting = [*waiting[len(tests) :], *waiting[: len(tests)]] if len(waiting) > len(good) else waiting
+
+    def _vote(self, test: Test) -> None:
+        state, value = self._state[test.one], self._answers.get(test)
+        if self._is_slow(value):
+            state.slow += 1
+            state.stuck += value is None
+        else:
+            state.clean += 1
+        if value is not None and self.usual:
+            state.ratios.append(value / self.usual)
+
+    def _among(self, waiting: Sequence[str]) -> Iterator[list[Test]]:
+        """No node is known to be good: all pairs of the suspects, as many rounds as there are; who is slow in most of its pairs is bad."""
+        if len(waiting) < 3:
+            return
+        table: dict[str, list[float | None]] = {node: [] for node in waiting}
+        for pairs in round_robin(list(waiting)):
+            tests = [Test(one, other) for one, other in pairs]
+            yield tests
+            for test in tests:
+                for node in (test.one, test.other):
+                    table[node].append(self._answers.get(test))
+        every = [value for values in table.values() for value in values if value is not None]
+        if not every:
+            return
+        self.usual = max(every)
+        for node, values in table.items():
+            slow = sum(self._is_slow(value) for value in values)
+            state = self._state[node]
+            state.stuck = sum(value is None for value in values)
+            state.ratios = [value / self.usual for value in values if value is not None]
+            state.slow, state.clean = (VOTES, 0) if slow == len(values) else (0, VOTES) if slow * 2 <= len(values) else (1, 1)
+
+    def _mingle(self, groups: list[list[str]]) -> Iterator[list[Test]]:
+        """Bad nodes with each other: who is fast together shares what is slow."""
+        alive = [node for node in self._bad if self._state[node].stuck < self._state[node].slow]
+        together = {node: {node} for node in alive}
+        for _ in range(min(3, len(alive) - 1)):
+            tests = self._matching(alive)
+            if not tests:
+                return
+            yield tests
+            for test in tests:
+                if not self._is_slow(self._answers.get(test)):
+                    joined = together[test.one] | together[test.other]
+                    for node in joined:
+                        together[node] = joined
+        for members in {tuple(sorted(group)) for group in together.values()}:
+            if len(members) > 1:
+                groups.append(list(members))
+
+    def _by_rail(self, bad_rails: dict[str, list[str]]) -> Iterator[list[Test]]:
+        """Bad nodes over one NIC at a time, with known-good partners, beside good pairs over the same NIC."""
+        several = [node for node in self._bad if len(self.rails.get(node, ())) > 1]
+        turns: dict[str, list[str]] = {}
+        for node in several:
+            for rail in self.rails[node]:
+                turns.setdefault(rail, []).append(node)
+        for rail, nodes in turns.items():
+            good = [node for node in self._good() if rail in self.rails.get(node, ())]
+            self._random.shuffle(good)
+            tests = [Test(node, good.pop(), rail) for node in nodes if good]
+            controls = [Test(good.pop(), good.pop(), rail) for _ in range(CONTROLS) if len(good) > 1]
+            if not tests:
+                continue
+            yield tests + controls
+            usual = [value for value in (self._answers.get(test) for test in controls or tests) if value]
+            centre = statistics.median(usual) if usual else None
+            for test in tests:
+                if centre and self._is_slow(self._answers.get(test), centre):
+                    bad_rails.setdefault(test.one, []).append(rail)
+
+    def _paths(self) -> Iterator[list[Test]]:
+        """Slow pairs whose nodes both turned out good, with each other again."""
+        open_ = [test for test in self._slow_pairs if not {test.one, test.other} & set(self._bad) and self._both_clean(test)]
+        for turn in range(VOTES):
+            taken: set[str] = set()
+            tests = []
+            for test in open_:
+                if not {test.one, test.other} & taken:
+                    taken |= {test.one, test.other}
+                    tests.append(test)
+            if not tests:
+                return
+            yield tests
+            open_ = [test for test in tests if self._is_slow(self._answers.get(test))]
+            if turn == VOTES - 1:
+                for test in open_:
+                    value = self._answers.get(test)
+                    ratio = value / self.usual if value is not None and self.usual else None
+                    self.verdicts.append(Verdict("path", (test.one, test.other), (), ratio, value is None, 1 + VOTES))
+
+    def _both_clean(self, test: Test) -> bool:
+        return all(self._state[node].clean >= VOTES for node in (test.one, test.other))
+
+    # --- conclusions ------------------------------------------------------------------------------------------------------------------------
+
+    def _conclude(self, groups: Sequence[Sequence[str]], bad_rails: Mapping[str, Sequence[str]], open_: Sequence[str]) -> None:
+        grouped = set(itertools.chain.from_iterable(groups))
+        for members in groups:
+            ratios = [ratio for node in members for ratio in self._state[node].ratios]
+            self.verdicts.append(Verdict("group", tuple(members), (), statistics.median(ratios) if ratios else None, False, len(ratios)))
+        for node in self._bad:
+            if node not in grouped:
+                rails = tuple(bad_rails.get(node, ()))
+                some = 0 < len(rails) < len(self.rails.get(node, ()))
+                self.verdicts.append(self._verdict("rail" if some else "node", node, rails if some else ()))
+        self.verdicts += [self._verdict("unsure", node) for node in open_]
+
+    def _verdict(self, kind: str, node: str, rails: tuple[str, ...] = ()) -> Verdict:
+        state = self._state[node]
+        ratio = statistics.median(state.ratios) if state.ratios else None
+        return Verdict(kind, (node,), rails, ratio, bool(state.stuck) and not state.ratios, len(state.ratios) + state.stuck)
+
+    def _conclude_open(self) -> None:
+        """The rounds are used up: what is known so far."""
+        told = {node for verdict in self.verdicts for node in verdict.nodes}
+        for node, state in self._state.items():
+            if node not in told and state.slow:
+                self.verdicts.append(self._verdict("node" if state.slow >= VOTES else "unsure", node))
+
+
+def round_robin(nodes: list[str]) -> Iterator[list[tuple[str, str]]]:
+    """All pairs in rounds of disjoint ones (circle method).
+
+    >>> [len(pairs) for pairs in round_robin(["a", "b", "c", "d"])]
+    [2, 2, 2]
+    """
+    circle: list[str | None] = [*nodes, *([None] if len(nodes) % 2 else [])]
+    for _ in range(len(circle) - 1):
+        half = len(circle) // 2
+        pairs = zip(circle[:half], reversed(circle[half:]), strict=True)
+        yield [(one, other) for one, other in pairs if one is not None and other is not None]
+        circle = [circle[0], circle[-1], *circle[1:-1]]
