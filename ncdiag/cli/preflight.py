@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from typing import Any
 
 import click
@@ -34,6 +35,7 @@ def command(obj: dict[str, Any], fail_on: str, format_: str, output: str | None,
     plan = plan_of(options)
     everything, chosen = choose_probes(options["folders"], options["only"], options["skip"])
     snapshot = gather(everything, chosen, plan, options, obj["quiet"])
+    gc.freeze()  # the facts stay to the end: they need not be walked again with every finding
     findings = check(snapshot, chosen)
     code = exit_code(findings, fail_on)
     if format_ == "json":

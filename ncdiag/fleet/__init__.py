@@ -22,6 +22,10 @@ def open_fleet(spec: str, *, ssh_user: str | None = None, ssh_config: str | None
         from ncdiag.fleet.ray import RayFleet
 
         return RayFleet(rest)
+    if kind == "slurm":
+        from ncdiag.fleet.slurm import SlurmFleet
+
+        return SlurmFleet(rest)
     if kind == "file" and rest:
         from ncdiag.fleet.file import FileFleet
 

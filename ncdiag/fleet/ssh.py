@@ -64,7 +64,8 @@ def fan_out(
 ) -> dict[str, tuple[int | None, str, str]]:
     """Runs one command on all nodes; node -> `(exit status or None when its time was up, stdout, stderr)`.
 
-    `worker` is ClusterShell's: `ssh`, or `exec` for processes on this machine. A node's time counts from its own connection.
+    `worker` is ClusterShell's: `ssh`, or `exec` for processes on this machine (there `%h` is the node, and `%%` a percent sign).
+    A node's time counts from its own connection.
     """
     from ClusterShell.Event import EventHandler
     from ClusterShell.NodeSet import NodeSet
@@ -108,8 +109,6 @@ def fan_out(
     if user:
         task.set_info("ssh_user", user)
     watch = Watch()
-    if worker == "exec":
-        shell_command = shell_command.replace("%", "%%")  # ClusterShell's own placeholders
     job = task.shell(shell_command, nodes=NodeSet.fromlist(nodes), handler=watch, timeout=timeout_s, stderr=True)
     job.write(stdin)
     job.set_write_eof()

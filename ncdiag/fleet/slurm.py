@@ -1,0 +1,69 @@
+"""The nodes of a Slurm allocation: one step of one task a node, each on its own, so that a bad node cannot take the others along.
+
+`slurm` is the allocation that ncdiag runs in (salloc, sbatch), `slurm:JOBID` a running job. Steps share the job's CPUs and GPUs
+(`--overlap`, Slurm 20.11 or newer), so that it works beside a running engine.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+
+from ncdiag.fleet.base import Fleet, FleetError, Progress, Request
+from ncdiag.fleet.remote import command, outcome, pack
+from ncdiag.fleet.ssh import fan_out
+from ncdiag.model import NodeFacts
+
+ASK_TIMEOUT_S = 15.0
+"""How long squeue may take to say which nodes a job has."""
+
+STEP = "exec srun --quiet --overlap --jobid={job} --nodes=1 --ntasks=1 --nodelist=%h --chdir=/ --kill-on-bad-exit=0 --mpi=none --job-name=ncdiag"
+"""`%h` is the node (ClusterShell). `--mpi=none`: a site's PMI plugin would wait for an MPI program."""
+
+
+class SlurmFleet(Fleet):
+    """`job` empty: the allocation around this process."""
+
+    def __init__(self, job: str = "") -> None:
+        self.job = job or os.environ.get("SLURM_JOB_ID", "")
+        if not self.job:
+            raise FleetError(
+                "--nodes slurm: not inside an allocation; run it under salloc or sbatch, or name a running job: --nodes slurm:JOBID"
+            )
+        if not self.job.isdigit():
+            raise FleetError(f"--nodes slurm:{self.job}: a job's number is wanted; see squeue --me")
+        if shutil.which("srun") is None:
+            raise FleetError("--nodes slurm: srun is not installed here; run it on a node that can submit jobs")
+        inside = not job or job == os.environ.get("SLURM_JOB_ID")
+        names = os.environ.get("SLURM_JOB_NODELIST", "") if inside else ""
+        self.nodes = _expand(names or _nodes_of(self.job), self.job)
+
+    def collect(self, request: Request, progress: Progress) -> list[NodeFacts]:
+        step = f"{STEP.format(job=self.job)} {command().replace('%', '%%')}"
+        answers = fan_out(self.nodes, step, pack(request), request.node_timeout_s, progress, worker="exec")
+        return [outcome(node, *answers[node], request.node_timeout_s) for node in self.nodes]
+
+
+def _nodes_of(job: str) -> str:
+    """The node list of a running job. Raises FleetError."""
+    asked = ["squeue", "--noheader", f"--jobs={job}", "--states=running", "--format=%N"]
+    try:
+        done = subprocess.run(asked, capture_output=True, text=True, timeout=ASK_TIMEOUT_S, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise FleetError(f"--nodes slurm:{job}: squeue gave no answer ({error}); try: {shlex.join(asked)}") from error
+    names = done.stdout.strip()
+    if done.returncode or not names:
+        said = (done.stderr.strip().splitlines() or ["no running job has that number"])[-1]
+        raise FleetError(f"--nodes slurm:{job}: {said}; try: {shlex.join(asked)}")
+    return names
+
+
+def _expand(names: str, job: str) -> list[str]:
+    from ClusterShell.NodeSet import NodeSet, NodeSetException
+
+    try:
+        return list(NodeSet(names))
+    except NodeSetException as error:
+        raise FleetError(f"--nodes slurm:{job}: {names}: {error}") from error
