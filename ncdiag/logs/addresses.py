@@ -61,7 +61,7 @@ class Addresses:
     def signals(self) -> Iterator[Signal]:
         known = {address for address in self._known if not address.startswith("127.") and address != "0.0.0.0"}
         for address, (line, how) in self._failed.items():
-            where = {**speaker(line.text), "peer": address}
+            where = {**speaker(line.shown), "peer": address}
             evidence = [line.evidence()]
             if address in known and how == "unanswered":
                 known_line = self._known[address]
@@ -75,9 +75,9 @@ class Addresses:
                 yield Signal("socket-ifname-wrong", Says.STRONG, f"a rank is told to reach its peer at {address}; the nodes are known by other networks ({nearest})", [*evidence, self._known[nearest].evidence()], where, order=line.order)
         if self._fallback is not None and self._mesh is not None:
             yield Signal("hostname-resolves-to-loopback", Says.STRONG, "gloo fell back to loopback because this node's name has no address of its own, and then its ranks could not connect",
-                         [self._fallback.evidence(), self._mesh.evidence()], speaker(self._fallback.text), order=self._fallback.order)
+                         [self._fallback.evidence(), self._mesh.evidence()], speaker(self._fallback.shown), order=self._fallback.order)
         if self._bridges is not None and self._failed:
-            yield Signal("socket-ifname-wrong", Says.STRONG, "NCCL spreads its sockets over bridges and tunnels of this host, too, which other hosts do not reach", [self._bridges.evidence()], speaker(self._bridges.text), order=self._bridges.order)
+            yield Signal("socket-ifname-wrong", Says.STRONG, "NCCL spreads its sockets over bridges and tunnels of this host, too, which other hosts do not reach", [self._bridges.evidence()], speaker(self._bridges.shown), order=self._bridges.order)
 
 
 def _near(one: str, other: str) -> bool:

@@ -24,9 +24,16 @@ class Line:
     text: str
     order: float
     """Position over all sources, for "earlier"."""
+    before: str = ""
+    """What a launcher, container runtime or journal put in front of `text`."""
+
+    @property
+    def shown(self) -> str:
+        """The line as it stands in the file, without colours."""
+        return self.before + self.text
 
     def evidence(self) -> Evidence:
-        text = self.text.strip()
+        text = self.shown.strip()
         return Evidence(self.source, text if len(text) <= TEXT_LIMIT else text[:TEXT_LIMIT] + "…", self.number)
 
 
@@ -49,6 +56,8 @@ class Rule:
     lines: int = 1
     """How many lines from the one with the literal on `regex` may look at, joined by a blank."""
     remedy: str = ""
+    detail: bool = False
+    """`regex` only finds details; the rule matches without them, too."""
 
     def find(self, text: str) -> dict[str, str] | None:
         """The groups of `regex`, {} without one; None when the text does not match. `peer2` is `peer` of another branch."""
@@ -57,14 +66,28 @@ class Rule:
         if self.regex is None:
             return {}
         match = self.regex.search(text)
-        return None if match is None else {key.rstrip("23456789"): value.strip() for key, value in match.groupdict().items() if value}
+        if match is None:
+            return {} if self.detail else None
+        return {key.rstrip("23456789"): value.strip() for key, value in match.groupdict().items() if value}
 
 
 def rule(cause: str, says: Says, literals: str | Sequence[str], summary: str, regex: str = "", *, unless: str = "", condition: bool = False,
          candidates: Sequence[str] = (), lines: int = 1, remedy: str = "") -> Rule:
-    """A `Rule`, with its expressions compiled."""
-    return Rule(cause, says, (literals,) if isinstance(literals, str) else tuple(literals), summary, re.compile(regex) if regex else None,
-                re.compile(unless) if unless else None, condition, tuple(candidates), lines, remedy)
+    """A `Rule`, with its expressions compiled. A `regex` that ends in `|` only finds details."""
+    return Rule(cause, says, (literals,) if isinstance(literals, str) else tuple(literals), summary, re.compile(regex.removesuffix("|")) if regex else None,
+                re.compile(unless) if unless else None, condition, tuple(candidates), lines, remedy, regex.endswith("|"))
+
+
+_BEFORE = re.compile(
+    r"(?:\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:?\d\d) (?:(?:stdout|stderr) [FP] )?"  # kubectl, containerd, docker --timestamps
+    r"|\w{3} [ \d]\d \d\d:\d\d:\d\d [\w.-]+ [\w.@/-]+\[\d+\]: "  # journald, syslog
+    r"|\[pod/[^\]\s]+\] |[\w.-]{1,60} +\| |\[\d+,\d+\]<std(?:out|err)>: ?|> ?| *\d{1,6}: (?![\w.@-]+: <)(?=\s*[\[(A-Za-z\"]))+")
+
+
+def split_prefix(text: str) -> tuple[str, str]:
+    """`(prefix, rest)`: what a launcher or log collector put in front of every line, and the line."""
+    match = _BEFORE.match(text)
+    return (text[: match.end()], text[match.end():]) if match else ("", text)
 
 
 _WHERE = ("node", "rank", "device", "peer", "port", "pid", "path", "interface")
@@ -92,14 +115,22 @@ def speaker(text: str) -> dict[str, Any]:
     return found
 
 
+_UNKNOWN = re.compile(r" ?\([^()]*\?\)")  # a bracket whose content is not known
+
+
+_WORDS = {"peer": "the peer", "node": "a node", "device": "a device", "interface": "an interface", "what": "what is asked", "call": "a call", "xid": "?"}
+"""What stands in a summary where the line does not name it."""
+
+
 class _Blank(dict[str, str]):
     def __missing__(self, key: str) -> str:
-        return "?"
+        return _WORDS.get(key, "?")
 
 
 def signal(found: Rule, line: Line, groups: dict[str, str]) -> Signal:
     """What a rule's match on a line says."""
     named: dict[str, Any] = {key: int(value) if key in ("rank", "pid") and value.isdigit() else value for key, value in groups.items() if key in _WHERE}
-    where = {**speaker(line.text), **named}
-    return Signal(found.cause, found.says, found.summary.format_map(_Blank(groups)), [line.evidence()], where, found.condition, found.candidates,
+    where = {**speaker(line.shown), **named}
+    summary = _UNKNOWN.sub("", found.summary.format_map(_Blank(groups)))
+    return Signal(found.cause, found.says, summary, [line.evidence()], where, found.condition, found.candidates,
                   line.order, found.remedy.format_map(_Blank(groups)))

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from ncdiag.explain import Signal
-from ncdiag.logs.model import Line, Rule, signal
+from ncdiag.logs.model import Line, Rule, signal, split_prefix
+from ncdiag.nccl.lines import clean
 
 LINE_LIMIT = 64 * 1024  # bytes of a line that are read
 SHAPES_LIMIT = 200_000  # remembered shapes of lines without a literal
@@ -23,7 +24,6 @@ MATCHES_LIMIT = 400  # of one rule over all sources
 MATCHED_LIMIT = 100_000  # lines
 
 _NUMBERS = b"0123456789abcdefx"
-_ANSI = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\^_])")
 
 
 class Reader(Protocol):
@@ -137,8 +137,8 @@ class Scanner:
                     if len(boring) < SHAPES_LIMIT and len(shape) < SHAPE_LIMIT:
                         boring.add(shape)
                     continue
-            text = _ANSI.sub("", raw[:LINE_LIMIT].decode("utf-8", "replace"))
-            self._line(Line(source, number, text, start + number))
+            before, text = split_prefix(clean(raw[:LINE_LIMIT]).decode("utf-8", "replace"))
+            self._line(Line(source, number, text, start + number, before))
 
     def end(self, source: str) -> None:
         for pending in self._pending:

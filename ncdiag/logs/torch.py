@@ -117,7 +117,7 @@ def _judge(line: Line, match: re.Match[str]) -> Signal:
     free, whole, total = _bytes(match, "free"), _bytes(match, "whole"), total or _bytes(match, "total2")
     if whole is not None and mine is not None:
         reserved = whole - mine
-    where = speaker(line.text)
+    where = speaker(line.shown)
     others = [float(size) * _UNITS[unit] for _, size, unit in _OTHERS.findall(line.text)]
     this = _THIS.search(line.text)
     own = float(this[1]) * _UNITS[this[2]] if this else (mine or 0) + (reserved or 0)

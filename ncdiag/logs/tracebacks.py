@@ -71,13 +71,13 @@ class Exceptions:
         if not own:
             for line, kind, text, _ in self._unknown(self._bare)[:1]:
                 if kind in _SURPRISES:
-                    yield Signal("framework-version-bug", Says.HINT, f"{kind}: {text[:160]}", [line.evidence()], speaker(line.text), order=line.order - 0.5)
-                yield Signal("engine-exception", Says.HINT, f"an exception without its traceback: {kind}: {text[:160]}", [line.evidence()], speaker(line.text), order=line.order)
+                    yield Signal("framework-version-bug", Says.HINT, f"{kind}: {text[:160]}", [line.evidence()], speaker(line.shown), order=line.order - 0.5)
+                yield Signal("engine-exception", Says.HINT, f"an exception without its traceback: {kind}: {text[:160]}", [line.evidence()], speaker(line.shown), order=line.order)
             return
         line, kind, text, file = min(own, key=lambda found: found[0].order)
         summary = f"the first exception is {kind}" + (f": {text[:160]}" if text else "")
-        yield Signal("engine-exception", Says.STRONG, summary, [line.evidence()], speaker(line.text), order=line.order)
+        yield Signal("engine-exception", Says.STRONG, summary, [line.evidence()], speaker(line.shown), order=line.order)
         if kind in _BUG_TYPES and re.search(r"/(?:vllm|sglang|ray|torch|transformers|flashinfer|xformers|deepspeed|megatron)/", file):
             bug = kind in _SURPRISES or (kind == "AssertionError" and not text)
             yield Signal("framework-version-bug", Says.STRONG if bug else Says.HINT, f"{kind} inside the framework's own code ({file.rsplit('site-packages/', 1)[-1].rsplit('dist-packages/', 1)[-1]})",
-                         [line.evidence()], speaker(line.text), order=line.order - 0.5 if bug else line.order + 0.5)
+                         [line.evidence()], speaker(line.shown), order=line.order - 0.5 if bug else line.order + 0.5)

@@ -137,7 +137,7 @@ class Starts:
             self.worked = line
         if source.stage == _READY and line.source not in self.ended and any(word in line.text for word in ENDED):
             self.ended[line.source] = line.order
-        rank = speaker(line.text).get("rank")
+        rank = speaker(line.shown).get("rank")
         if isinstance(rank, int):
             (self._loaded if "Load weight end" in line.text or "Loading weights took" in line.text else self._seen).setdefault(rank, line)
         checkpoint = CHECKPOINT.search(line.text)
@@ -213,7 +213,7 @@ class Starts:
         """A start that took long between two stages, or in one step that says so."""
         if self.longest is not None and self.longest[0] >= SLOW_LOAD_S:
             seconds, what, line = self.longest
-            return Signal("slow-not-hung", Says.STRONG, f"{what} {seconds / 60:.0f} min; it went on by itself", [line.evidence()], speaker(line.text), condition=True, order=line.order)
+            return Signal("slow-not-hung", Says.STRONG, f"{what} {seconds / 60:.0f} min; it went on by itself", [line.evidence()], speaker(line.shown), condition=True, order=line.order)
         for source in self.sources.values():
             clocks = [(name, source.clocks[name]) for name in ORDER if name in source.clocks]
             for (before, start), (after, end) in itertools.pairwise(clocks):
@@ -228,7 +228,7 @@ class Starts:
         if self.bar is None or self.bar[2] < 1 or self.bar[0] >= 100:
             return None
         percent, line, _ = self.bar
-        return Signal("slow-not-hung", Says.STRONG, f"a progress bar stands at {percent}% and was growing when this ends", [line.evidence()], speaker(line.text), condition=True, order=line.order)
+        return Signal("slow-not-hung", Says.STRONG, f"a progress bar stands at {percent}% and was growing when this ends", [line.evidence()], speaker(line.shown), condition=True, order=line.order)
 
     def reached(self) -> list[tuple[str, str, Line]]:
         """`(source, stage, line)` of each source that shows a start."""

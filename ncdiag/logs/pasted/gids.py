@@ -52,7 +52,7 @@ class Gids:
         if row:
             self._add(Gid(row["device"], int(row["index"]), row["gid"], row["version"], line))
         elif entry and entry["version"]:
-            self._add(Gid(self._device or "?", int(entry["index"]), entry["gid"], entry["version"], line))
+            self._add(Gid(self._device or "a device", int(entry["index"]), entry["gid"], entry["version"], line))
         elif heading:
             self._device = heading["device"]
         if "INDEX" in line.text and "GID" in line.text:

@@ -55,7 +55,7 @@ RULES = (
          remedy="VLLM_HOST_IP must be the address that Ray knows this node by (`ray list nodes`)"),
     rule("node-ip-wrong-interface", Says.NAMED, "Cannot assign requested address",
          "a process is told to listen at an address that this node does not have ({peer})",
-         r"(?:ZMQError|addr='tcp|server socket|bind|Failed to listen|errno: 99)[^\n]*?(?:tcp://)?(?P<peer>\d+\.\d+\.\d+\.\d+)?", unless=r"client socket|\[::1\]|localhost",
+         r"(?:ZMQError|addr='tcp|server socket|bind|Failed to listen|errno: 99)(?:[^\n]*?(?:tcp://|\[)(?P<peer>\d+\.\d+\.\d+\.\d+))?", unless=r"client socket|\[::1\]|localhost",
          remedy="VLLM_HOST_IP, --master-addr or --node-ip-address must be an address of this node"),
     rule("node-ip-wrong-interface", Says.HINT, "Failed to get the IP address, using 0.0.0.0 by default", "vLLM finds no address of this node", condition=True,
          remedy="set VLLM_HOST_IP"),
@@ -78,7 +78,7 @@ RULES = (
     rule("dns-unresponsive", Says.NAMED, ("communications error to", "connection timed out; no servers could be reached"), "the name server does not answer"),
     # --- ports
     rule("port-in-use", Says.NAMED, ("EADDRINUSE", "address already in use", "Address already in use", "Errno 98", "is already in use by", "port is already allocated", "already occupied"),
-         "the port that it wants is taken{of}", r"(?i)(?:port[:=\s]+|\]:|0\.0\.0\.0:|address \S*?:|\()(?P<of>\d{2,5})\b|", unless=r"retrying|trying (?:the )?next port|Using port|trying port \d|listening socket at",
+         "the port that it wants is taken ({of})", r"(?i)(?:port[:=\s]+|\]:|0\.0\.0\.0:|address \S*?:|\()(?P<of>\d{2,5})\b|", unless=r"retrying|trying (?:the )?next port|Using port|trying port \d|listening socket at",
          remedy="find the holder with `ss -ltnp 'sport = :PORT'`; end it if it is a left-over, or choose another port"),
     rule("port-in-use", Says.STRONG, ("is not available. Please specify", "but is already running at", "that is used by other components"), "the port that Ray wants is taken: a Ray head runs there already",
          remedy="`ray stop` on this node if it is a left-over; or another --port"),

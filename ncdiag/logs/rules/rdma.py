@@ -115,7 +115,7 @@ RULES = (
     rule("gdr-disabled", Says.HINT, ("memory_peers/nv_mem", "GDR is not enabled"), "no peer-memory module is registered", r"No such file|not enabled|cannot access", condition=True),
     rule("gdr-disabled", Says.HINT, "use ring PXN", "rings between nodes run without GPUDirect RDMA", r"use ring PXN \d GDR 0", condition=True),
     # --- plugins
-    rule("net-plugin-forced-unavailable", Says.NAMED, ("Failed to initialize any NET plugin", "Error: network "), "NCCL_NET or NCCL_NET_PLUGIN names a network that does not start here{network}",
+    rule("net-plugin-forced-unavailable", Says.NAMED, ("Failed to initialize any NET plugin", "Error: network "), "NCCL_NET or NCCL_NET_PLUGIN names a network that does not start here ({network})",
          r"Failed to initialize any NET plugin|Error: network (?P<network>.+?) not found", candidates=("net-plugin-incompatible",),
          remedy="unset NCCL_NET and NCCL_NET_PLUGIN (NCCL_NET=Socket to go on with TCP), or install what it names; look for them in login profiles and images"),
     rule("net-plugin-incompatible", Says.NAMED, ("Unexpected number of remote rails",), "the plugin groups the NICs into different numbers of rails on the two sides ({a} against {b})", r"Expected (?P<a>\d+) but got (?P<b>\d+)",
