@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from dataclasses import dataclass
 from typing import Dict, Iterator, List, Optional, Sequence, Set, Tuple
@@ -14,6 +15,7 @@ _FLAG = re.compile(r"--(master-addr|master[-_]port|master_addr|node-rank|nnodes)
 _INIT = re.compile(r"distributed_init_method=tcp://(\[[^\]]+\]|[^:\s]+):(\d+)")
 
 
+@functools.lru_cache(maxsize=65536)
 def split(address: str) -> Tuple[str, Optional[int]]:
     """`("192.0.2.7", 29500)` of `192.0.2.7:29500` or `[::ffff:192.0.2.7]:29500`; the port is None where there is none."""
     host, _, port = address.rpartition(":")
@@ -60,13 +62,18 @@ class Picture:
         """home of a view -> addresses that it talks to other addresses with."""
         self.bound: Dict[str, Set[str]] = {home: set() for home in scene.homes}
         """home of a view -> addresses that a process there listens on."""
+        self._listens: Dict[int, List[Tuple[View, str]]] = {}
+        self._pairs: Dict[str, Set[Tuple[str, str]]] = {home: set() for home in scene.homes}
         for view, socket in self._each():
-            local, remote = split(socket.local)[0], split(socket.remote)[0]
+            (local, port), remote = split(socket.local), split(socket.remote)[0]
             if socket.state == "LISTEN":
+                self._listens.setdefault(port or 0, []).append((view, local))
                 if local not in WILDCARDS:
                     self.bound[view.home].add(local)
             elif not loopback(local):
                 self.known[view.home].add(local)
+                if socket.state == "ESTABLISHED":
+                    self._pairs[view.home].add((local, remote))
                 if socket.state == "ESTABLISHED" and local == remote:
                     self.bound[view.home].add(local)
 
@@ -95,10 +102,7 @@ class Picture:
     def listener(self, host: str, port: int) -> Tuple[Optional[View], bool]:
         """Who listens on `host:port`, and whether on just that address."""
         wide: Optional[View] = None
-        for view, socket in self._each():
-            if socket.state != "LISTEN" or split(socket.local)[1] != port:
-                continue
-            local = split(socket.local)[0]
+        for view, local in self._listens.get(port, ()):
             if local == host and not loopback(host):
                 return view, True
             if local in WILDCARDS and (wide is None or self.node_of(host) == view.home):
@@ -118,11 +122,7 @@ class Picture:
     def proven(self, node: str, other: str) -> Set[str]:
         """Addresses of `node` at which `other` has reached it."""
         theirs = self.known.get(other, set())
-        found = set()
-        for view, socket in self._each():
-            if view.home == node and socket.state == "ESTABLISHED" and split(socket.remote)[0] in theirs:
-                found.add(split(socket.local)[0])
-        return found
+        return {local for local, remote in self._pairs.get(node, ()) if remote in theirs}
 
     def strangers(self, views: Sequence[View]) -> Set[str]:
         """Addresses of no node seen here that `views` have connections to: ranks elsewhere that did come."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 from ncdiag import stages
-from ncdiag.explain import brings_about
+from ncdiag.explain import EVIDENCE_LIMIT, brings_about
 from ncdiag.hang import (
     activity,
     cluster_rules,
@@ -132,7 +132,8 @@ def _follows(found: Claim, ranked: Sequence[Claim]) -> bool:
 
 
 def _merge(kept: Claim, other: Claim) -> None:
-    kept.cause.evidence.extend(item for item in other.cause.evidence if item not in kept.cause.evidence)
+    if len(kept.cause.evidence) < EVIDENCE_LIMIT:
+        kept.cause.evidence.extend(item for item in other.cause.evidence if item not in kept.cause.evidence)
     kept.waits.extend(wait for wait in other.waits if wait not in kept.waits)
     if other.cause.confidence == kept.cause.confidence:
         kept.culprits.extend(view for view in other.culprits if view not in kept.culprits)

@@ -133,7 +133,7 @@ def running(case: Case, python: str, place: Path) -> Iterator[list[subprocess.Po
                 processes.append(subprocess.Popen([*enter, python, str(PROGRAMS / f"{case.program}.py")], env=environment,
                                                   stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True))
         _wait_for([place / f"here-{rank}" for rank in started], place)
-        time.sleep(1.5)
+        time.sleep(1.0)
         yield processes[1:] if inside is not None else processes
     finally:
         for process in processes:

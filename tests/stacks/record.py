@@ -19,7 +19,7 @@ from tests.stacks.cases import CASES, Case, can_hide_resolver, running, torch_py
 RECORDED = Path(__file__).parent / "recorded"
 
 
-def look(case: Case, python: str, window_s: float = 2.0) -> list[Any]:
+def look(case: Case, python: str, window_s: float = 1.5) -> list[Any]:
     """The rank states of a case that runs now."""
     with tempfile.TemporaryDirectory(prefix="ncdiag-stacks-") as place, running(case, python, Path(place)) as ranks:
         seen = sample(Host(), [rank.pid for rank in ranks], Options(window_s=window_s)).states
