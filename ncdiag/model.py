@@ -24,7 +24,10 @@ class Status(str, enum.Enum):
     @property
     def severity(self) -> int:
         """0 for `ok` up to 4 for `fail`."""
-        return list(Status).index(self)
+        return _ORDER[self]
+
+
+_ORDER = {status: number for number, status in enumerate(Status)}
 
 
 @dataclass(frozen=True)
@@ -64,7 +67,7 @@ class Finding:
 
     def as_dict(self) -> Dict[str, Any]:
         """The finding as in the JSON contract; keys without a value are left out."""
-        data = asdict(self)
+        data = {name: getattr(self, name) for name in self.__dataclass_fields__}
         data["status"] = self.status.value
         data["where"] = dict(self.where)
         data["playbook"] = self.playbook
