@@ -12,7 +12,7 @@ from ncdiag.nccl.gdr import Decision
 from ncdiag.nccl.paths import Paths
 from ncdiag.nccl.rules import Rules
 from ncdiag.nccl.settings import Settings
-from ncdiag.nccl.topology import Gpu, Net, Topology
+from ncdiag.nccl.topology import Cpu, Gpu, Net, Pci, Topology, link_name
 from ncdiag.nccl.version import dotted
 
 
@@ -84,6 +84,7 @@ def as_data(shown: View) -> Dict[str, Any]:
         "gpus": [_gpu_data(one) for one in shown.gpus],
         "nics": [
             {
+                "label": net.label,
                 "name": net.name,
                 "dev": net.dev,
                 "busid": net.busid,
@@ -97,12 +98,32 @@ def as_data(shown: View) -> Dict[str, Any]:
         ],
         "unused_nics": [net.label for net in shown.unused],
         "remarks": list(shown.topology.remarks),
+        "tree": [_cpu_data(cpu) for cpu in shown.topology.cpus],
+    }
+
+
+def _cpu_data(cpu: Cpu) -> Dict[str, Any]:
+    nets = [net.label for net in cpu.nets]
+    return {"numa": cpu.numa, "nets": nets, "pci": [_pci_data(pci) for pci in cpu.pci]}
+
+
+def _pci_data(pci: Pci) -> Dict[str, Any]:
+    """`link` is what was trained, `link_max` what device and slot could do; equal in a dump."""
+    return {
+        "kind": pci.kind,
+        "busid": pci.busid,
+        "link": link_name(pci.current_gts or pci.gts, pci.current_width or pci.width),
+        "link_max": link_name(pci.gts or pci.current_gts, pci.width or pci.current_width),
+        "gpus": [gpu.label for gpu in pci.gpus],
+        "nets": [net.label for net in pci.nets],
+        "pci": [_pci_data(child) for child in pci.children],
     }
 
 
 def _gpu_data(one: GpuView) -> Dict[str, Any]:
     gpu = one.gpu
     return {
+        "label": gpu.label,
         "dev": gpu.dev,
         "rank": gpu.rank,
         "busid": gpu.busid,

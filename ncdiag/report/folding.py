@@ -12,8 +12,6 @@ from ncdiag.report.plain import one_line
 
 SEVERAL = 3
 """So many groups that differ in their numbers only are still shown one by one."""
-LONG = 60
-"""Characters of a node set from which on the nodes that are not in it are named, where these are fewer."""
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 
 
@@ -48,9 +46,8 @@ def nodes_of(alike: Iterable[Finding], nodes: Sequence[str] = ()) -> str:
     if len(named) > 2 and named == set(nodes):
         return f"all {len(named)} nodes"
     shown = fold(named)
-    if len(shown) > LONG and len(named) > len(nodes) / 2:
-        others = fold(set(nodes) - named)
-        shown = f"all but {others}" if len(others) < len(shown) else shown
+    if len(named) > max(2, len(nodes) / 2):
+        shown = min(shown, f"all but {fold(set(nodes) - named)}", key=len)
     return one_line(shown)
 
 

@@ -1,0 +1,76 @@
+"""The verdict on a result: one status and one sentence, for whoever reads no further."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from ncdiag.check import counts
+from ncdiag.model import Cause, Finding, Status
+from ncdiag.report.causes import GOOD
+from ncdiag.report.folding import folded, nodes_of
+from ncdiag.report.result import Result
+
+KINDS = {"hang": Status.FAIL, "failed": Status.FAIL, "progressing": Status.OK, "healthy": Status.OK, "unknown": Status.UNKNOWN}
+
+
+class Headline(NamedTuple):
+    status: Status
+    text: str
+    """One sentence."""
+    counts: str
+    """What it counts: `1 fail, 3 warn, 20 ok`; empty where nothing is counted."""
+
+
+def status_of(cause: Cause) -> Status:
+    """How grave a cause of the ranked list is: what is only possible is unknown."""
+    if cause.cause in GOOD:
+        return Status.OK
+    if cause.cause == "unresolved" or cause.confidence == "possible":
+        return Status.UNKNOWN
+    return Status.FAIL
+
+
+def headline(result: Result) -> Headline:
+    """The hang verdict where there is one, else the first cause, else what the findings amount to."""
+    if result.kind:
+        status = KINDS.get(result.kind, Status.UNKNOWN)
+        return Headline(status, result.summary or result.kind, _ranks(result))
+    if result.causes:
+        first = result.causes[0]
+        known = first.cause in (*GOOD, "unresolved")
+        return Headline(status_of(first), first.summary if known else f"{first.confidence}: {first.cause} — {first.summary}", _causes(result.causes))
+    if result.outcome:
+        return Headline(Status.OK if result.code == 0 else Status.FAIL, result.outcome, _ranks(result))
+    return _of_findings(result)
+
+
+def _of_findings(result: Result) -> Headline:
+    numbers = counts(result.findings)
+    said = ", ".join(f"{numbers[status.value]:,} {status.value}" for status in reversed(Status) if numbers[status.value])
+    nodes = f"{len(result.nodes):,} node{'s' if len(result.nodes) != 1 else ''}" if result.nodes else "what was looked at"
+    for status, words in ((Status.FAIL, "will stop the engine, or keep it from working"), (Status.WARN, "may slow the engine down or make it unsure")):
+        groups = folded(finding for finding in result.findings if finding.status is status)
+        if groups:
+            where = nodes_of((finding for group in groups for finding in group), result.nodes)
+            return Headline(status, f"{_things(groups)} {words}{f', on {where}' if where else ''}.", said)
+    if numbers["unknown"]:
+        return Headline(Status.UNKNOWN, f"Nothing wrong was found on {nodes}, but {numbers['unknown']:,} things could not be looked at.", said)
+    if not result.findings:
+        return Headline(Status.UNKNOWN, "Nothing was judged.", "")
+    return Headline(Status.OK, f"Nothing wrong was found on {nodes}.", said)
+
+
+def _things(groups: Sequence[Sequence[Finding]]) -> str:
+    return "One thing" if len(groups) == 1 else f"{len(groups)} things"
+
+
+def _ranks(result: Result) -> str:
+    states: dict[str, int] = {}
+    for rank in result.ranks:
+        states[rank.state or "seen"] = states.get(rank.state or "seen", 0) + 1
+    return ", ".join(f"{number:,} {state}" for state, number in sorted(states.items(), key=lambda item: -item[1]))
+
+
+def _causes(causes: Sequence[Cause]) -> str:
+    return f"{len(causes)} cause{'s' if len(causes) != 1 else ''} considered"

@@ -1,0 +1,61 @@
+"""Single values of saved JSON, whatever their type turned out to be."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+from ncdiag import redact
+
+SHOWN = 600
+"""Characters of an observed or expected value that a report shows."""
+
+
+def text(value: Any) -> str:
+    """A string as it is; anything else as JSON has it."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+
+
+def number(value: Any) -> float | None:
+    """A finite number, else None."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    try:
+        found = float(value)
+    except OverflowError:
+        return None
+    return found if math.isfinite(found) else None
+
+
+def whole(value: Any) -> int | None:
+    """An integer, else None."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 1 << 63 else None
+
+
+def observed(value: Any) -> str:
+    """An observed or expected value in one line: lists and objects shortly, secrets masked."""
+    if value is None:
+        return ""
+    value = redact.data(value)
+    if isinstance(value, (list, tuple)) and all(isinstance(item, (str, int, float)) for item in value):
+        shown = ", ".join(map(text, value))
+    elif isinstance(value, dict) and all(isinstance(item, (str, int, float, type(None))) for item in value.values()):
+        shown = ", ".join(f"{key}: {text(item)}" for key, item in value.items())
+    else:
+        shown = text(value)
+    return shown if len(shown) <= SHOWN else shown[:SHOWN] + "…"
+
+
+def seconds(value: float | None) -> str:
+    """`0.4 s`, `12 s`, `5 min 20 s`, `2 h 10 min`."""
+    if value is None:
+        return ""
+    if value < 10:
+        return f"{value:.1f} s"
+    whole_s = round(value)
+    if whole_s < 120:
+        return f"{whole_s} s"
+    if whole_s < 7200:
+        return f"{whole_s // 60} min {whole_s % 60} s"
+    return f"{whole_s // 3600} h {whole_s % 3600 // 60} min"
