@@ -8,10 +8,20 @@ from ncdiag.model import Progress
 
 BUSY = 0.2
 """CPU seconds per second of window from which a process is busy; a wait that polls stays well below."""
+WOKEN = 0.02
+"""CPU seconds per second of window of a rank that is woken by its peers now and then; one that waits for good (gloo, the
+store, zmq) stayed at 0.01 and below in all recorded hangs, healthy ones at 0.04 and above."""
+SPINNING = 0.5
+"""From here on a wait may as well spin."""
 MOVED_BYTES = 64 << 10
 """Bytes read, written or allocated in the window below which nothing moved; a heartbeat or a log line is less."""
 MOVED_FAULTS = 64
 """Page faults in the window below which no memory was touched anew."""
+
+
+def cpu_share(progress: Progress) -> float:
+    """CPU seconds per second of window; 1.0 is one core."""
+    return progress.cpu_s / progress.window_s if progress.window_s > 0 else 0.0
 
 
 def busy(progress: Optional[Progress]) -> bool:

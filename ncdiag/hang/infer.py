@@ -85,6 +85,9 @@ def _calm(scene: Scene, claims: Sequence[Claim]) -> Optional[Claim]:
     moving = [view for view in (*scene.ranks, *(view for view in scene.managers if not scene.ranks or scene.absent))
               if view.verdict == "progressing"]
     if moving and not any(found.culprits for found in claims):
+        open_question |= not any(activity.moves_data(view.state.progress) or activity.busy(view.state.progress)
+                                 or (view.state.progress is not None and view.state.progress.frames_changed)
+                                 for view in moving)
         return claim("slow-not-hung", POSSIBLE if open_question else LIKELY, _moving(moving), [seen(view) for view in moving[:4]],
                      where={"stage": min((view.stage for view in moving), key=stages.order)})
     serving = [view for view in members if view.stage in ("ready", "ray-actor")]

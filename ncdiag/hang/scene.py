@@ -109,13 +109,21 @@ def _verdict(state: RankState, match: stages.StageMatch, waiting: Optional[str])
     if letter == "T" or state.frozen or (letter == "t" and state.tracer):
         return "stopped"
     if match.stage == "ready" or waiting in ON_OTHERS:
-        turns = waiting in (PEERS, GPU) and progress is not None and progress.frames_changed and _moves(progress)
-        return "progressing" if turns else "waiting"
+        return "progressing" if progress is not None and _takes_turns(waiting, letter, progress) else "waiting"
     if progress is None or (waiting in (DISK, HUB) and not progress.io_known):
         return "unknown"
-    if _moves(progress) or (progress.frames_changed and waiting not in _FOR_GOOD):
+    if _moves(progress) or (progress.frames_changed and (waiting not in _FOR_GOOD or match.waiting is None)):
         return "progressing"
     return "stuck" if match.stage != "unknown" or waiting is not None else "unknown"
+
+
+def _takes_turns(waiting: Optional[str], letter: str, progress: Progress) -> bool:
+    """In a collective at this instant, but woken again and again: its stack changes while it uses the CPU, or it sleeps and
+    yet uses more than one that waits for good. What spins (NCCL on the GPU) is no sign of either."""
+    share = activity.cpu_share(progress)
+    if waiting not in (PEERS, GPU) or share < activity.WOKEN:
+        return False
+    return bool(progress.frames_changed) or (waiting == PEERS and letter == "S" and share < activity.SPINNING)
 
 
 _FOR_GOOD = (DNS, LOCK, PIPE, DISK)
