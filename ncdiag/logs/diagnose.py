@@ -59,6 +59,7 @@ def of_streams(streams: Iterable[Stream], notes: list[str] | None = None) -> Dia
     readers.exceptions.known = scanner.matched
     signals = _without_the_end([*scanner.signals(), *documents.signals(), *structure.signals(facts, order)], readers)
     _unlimited(signals, readers)
+    signals.extend(_left_over(signals, readers))
     _silent_death(signals, readers, len(order))
     signals.extend(_outcome(signals, readers, facts, order))
     if not signals:
@@ -89,6 +90,16 @@ def _unlimited(signals: Sequence[Signal], readers: Readers) -> None:
     for signal in signals:
         if signal.cause in ("memlock-limit", "rdma-memory-registration") and signal.says is not Says.NAMED:
             signal.says = Says.HINT if signal.cause == "memlock-limit" else Says.STRONG
+
+
+def _left_over(signals: Sequence[Signal], readers: Readers) -> Iterator[Signal]:
+    """A table of sockets shows an engine's process at the port that is taken: perhaps an earlier run."""
+    for signal in signals:
+        holder = readers.sockets.holder(str(signal.where.get("port", ""))) if signal.cause == "port-in-use" else None
+        if holder is not None:
+            signal.says = min(signal.says, Says.STRONG)
+            yield Signal("stale-process", Says.STRONG, f"port {holder.local_port} is held by {holder.process}: an earlier run, if it is none of this one", [holder.line.evidence()], order=signal.order + 1)
+            return
 
 
 def _silent_death(signals: Sequence[Signal], readers: Readers, sources: int) -> None:

@@ -64,6 +64,10 @@ class Sockets:
     def end(self, source: str) -> None:
         self._table += 1
 
+    def holder(self, port: str) -> Row | None:
+        """The listener at a port, where it is a process of an engine or launcher."""
+        return next((row for row in self.rows if row.state == "LISTEN" and row.local_port == port and _ENGINE.search(row.process)), None)
+
     def signals(self) -> Iterator[Signal]:
         tables = {row.table for row in self.rows}
         own: dict[str, set[int]] = {}

@@ -79,7 +79,7 @@ class Links:
             yield Signal("ib-link-or-hca-fault", Says.HINT, f"interface {name} has no carrier", [line.evidence()], {"interface": name}, condition=True, order=line.order)
 
 
-_STAT = re.compile(r"^\s*(?:(?P<user>\S+)\s+)?(?P<pid>\d+)\s+.*?\s(?P<state>T[lsN+<]*|t[lsN+<]*|D[lsN+<]*)\s+.*?(?P<command>(?:\S*python\S*|VLLM\S*|ray::\S*|\S*vllm\S*|pt_main\S*).*)$")
+_STAT = re.compile(r"^\s*(?:(?P<user>\S+)\s+)?(?P<pid>\d+)\s+(?:.*?\s)?(?P<state>T[lsN+<]*|t[lsN+<]*|D[lsN+<]*)\s+.*?(?P<command>(?:\S*python\S*|VLLM\S*|ray::\S*|\S*vllm\S*|pt_main\S*).*)$")
 
 
 class Processes:
