@@ -14,6 +14,7 @@ import base64
 import contextlib
 import ctypes
 import fcntl
+import glob
 import json
 import os
 import select
@@ -233,6 +234,17 @@ def link(name: str) -> Dict[str, Any]:
     return found
 
 
+def hcas() -> List[str]:
+    """RDMA devices with an active port (/sys/class/infiniband/DEVICE/ports/PORT/state)."""
+    found = []
+    for path in sorted(glob.glob("/sys/class/infiniband/*/ports/*/state")):
+        with contextlib.suppress(OSError), open(path) as file:
+            name = path.split("/")[4]
+            if "ACTIVE" in file.read() and name not in found:
+                found.append(name)
+    return found
+
+
 def own_address(interfaces: Dict[str, str]) -> str:
     """The address by which others most likely reach this node: where its SSH session came in, else that of its name, else its first."""
     parts = os.environ.get("SSH_CONNECTION", "").split()
@@ -272,8 +284,8 @@ class Agent:
     def hello(self) -> None:
         own = own_address(self.interfaces)
         links = {name: link(name) for name in self.interfaces}
-        say({"event": "hello", "hostname": socket.gethostname(), "interfaces": self.interfaces, "links": links, "address": own, **facts(),
-             "gpus": gpu_users()})
+        say({"event": "hello", "hostname": socket.gethostname(), "interfaces": self.interfaces, "links": links, "hcas": hcas(), "address": own,
+             **facts(), "gpus": gpu_users()})
 
     def order(self, order: Dict[str, Any]) -> None:
         if order["do"] == "run":

@@ -16,7 +16,7 @@ import itertools
 import math
 import random
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 SCREENS = 2
@@ -110,7 +110,7 @@ class Search:
 
     # --- the plan -----------------------------------------------------------------------------------------------------------------------
 
-    def _plan(self) -> Iterator[list[Test]]:
+    def _plan(self) -> Generator[list[Test], None, None]:
         for screen in range(SCREENS if len(self.nodes) > 2 else 1):
             tests = self._matching(self.nodes)
             yield tests

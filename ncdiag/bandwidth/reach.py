@@ -212,23 +212,31 @@ def ssh(spec: str, python: str | None, environment: Mapping[str, str], user: str
     return [way(node) for node in SshFleet(spec).nodes]
 
 
-def srun(nodes: str, python: str | None, environment: Mapping[str, str]) -> list[Way]:
-    """One job step a node, inside an allocation: `nodes` as Slurm writes them, empty for all of the allocation."""
-    from ClusterShell.NodeSet import NodeSet, NodeSetException
+def srun(job: str, python: str | None, environment: Mapping[str, str]) -> list[Way]:
+    """One job step a node; `job` as SlurmFleet takes it."""
+    from ncdiag.fleet.slurm import SlurmFleet
 
-    if shutil.which("srun") is None:
-        raise FleetError("--nodes slurm: srun is not on PATH; run ncdiag inside the allocation (salloc, sbatch)")
-    listed = nodes or os.environ.get("SLURM_JOB_NODELIST", "")
-    if not listed:
-        raise FleetError("--nodes slurm: no allocation here (SLURM_JOB_NODELIST is not set); salloc first, or name the nodes: slurm:NODESET")
-    try:
-        names = list(NodeSet(listed))
-    except NodeSetException as error:
-        raise FleetError(f"--nodes slurm:{listed}: {error}") from error
+    fleet = SlurmFleet(job)
     shell = command(python, environment)
-    step = ["srun", "--nodes=1", "--ntasks=1", "--overlap", "--unbuffered", "--mem=0", "--cpu-bind=none"]
+    step = ["srun", "--quiet", "--overlap", f"--jobid={fleet.job}", "--nodes=1", "--ntasks=1", "--unbuffered", "--cpu-bind=none", "--mpi=none"]
 
     def way(node: str) -> Way:
-        return Way(node, lambda: ProcessLine([*step, f"--nodelist={node}", "sh", "-c", shell]))
+        return Way(node, lambda: ProcessLine([*step, f"--nodelist={node}", "--job-name=ncdiag", "sh", "-c", shell]))
 
-    return [way(node) for node in names]
+    return [way(node) for node in fleet.nodes]
+
+
+def ways(nodes: str, python: str | None, environment: Mapping[str, str], user: str | None, config: str | None) -> list[Way]:
+    """The agents that `--nodes` means. Raises FleetError."""
+    kind, _, rest = nodes.partition(":")
+    if kind == "local" and not rest:
+        return local(python, environment)
+    if kind == "ssh" and rest:
+        return ssh(rest, python, environment, user, config)
+    if kind == "slurm":
+        return srun(rest, python, environment)
+    if kind == "ray":
+        from ncdiag.bandwidth.actors import ray_ways
+
+        return ray_ways(rest, python, environment)
+    raise FleetError(f"--nodes {nodes}: ncdiag bandwidth runs on local, ssh:NODESET, ssh:@HOSTFILE, slurm, slurm:JOBID, ray or ray:ADDRESS")

@@ -211,7 +211,7 @@ def out_of_place(group: Group) -> Callable[[Any, Any], None]:
     """NCCL's all-reduce from one buffer to another, which torch does not offer: called in the NCCL library that torch has loaded."""
     if not hasattr(group, "nccl"):
         group.nccl = Nccl(group)  # type: ignore[attr-defined]
-    return group.nccl.all_reduce  # type: ignore[attr-defined,no-any-return]
+    return group.nccl.all_reduce  # type: ignore[attr-defined]
 
 
 class Nccl:
@@ -346,13 +346,14 @@ def hca_totals() -> Dict[str, int]:
 def myself(group: Group) -> Dict[str, Any]:
     """What this rank's machine does without the network: CPU work, and on a GPU copying and multiplying."""
     torch = group.torch
+    stopped = throttled()
     wall, cpu, done = time.perf_counter(), time.process_time(), 0
     block = torch.ones(1 << 18)
     while time.perf_counter() - wall < 0.4:
         block.mul_(1.0).add_(0.0)
         done += 1
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
-    facts: Dict[str, Any] = {"event": "self", "cpu_work_s": wall / done, "cpu_share": cpu / wall, "throttled": throttled()}
+    facts: Dict[str, Any] = {"event": "self", "cpu_work_s": wall / done, "cpu_share": cpu / wall, "throttled": None if stopped is None else (throttled() or 0) - stopped}
     if group.cuda:
         source = torch.empty(1 << 30, dtype=torch.uint8, device=group.device)
         target = torch.empty_like(source)

@@ -1,0 +1,158 @@
+"""From what was measured to findings: wrong data, slower than the hardware allows, slower than before, and who is to blame."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from ncdiag.bandwidth.baseline import Change
+from ncdiag.bandwidth.expect import SLOW, VERY_SLOW, Expectation
+from ncdiag.bandwidth.isolate import Verdict
+from ncdiag.bandwidth.pairs import Isolation
+from ncdiag.bandwidth.session import Agent, Outcome
+from ncdiag.bandwidth.sweep import Row, peak
+from ncdiag.bandwidth.symptoms import Symptoms
+from ncdiag.model import Finding, fail, ok, skip, unknown, warn
+
+LARGE_BYTES = 8 << 20
+"""From this size on a bandwidth, and not a latency, is what is measured."""
+LINK = "network-link-degraded"
+SOURCE = "ncdiag bandwidth"
+
+
+def not_answering(agents: Sequence[Agent]) -> Iterator[Finding]:
+    for agent in agents:
+        if agent.error:
+            yield fail(
+                f"{agent.node} does not take part: {agent.error}", agent.node, source=SOURCE, cause="bootstrap-peer-unreachable",
+                remedy=f"Look at {agent.node} by itself first; the run goes on without it.",
+            )
+
+
+def data(rows: Sequence[Row]) -> Iterator[Finding]:
+    for row in rows:
+        if row.wrong:
+            yield fail(
+                f"{row.op} of {row.size_bytes} bytes gave {row.wrong} wrong elements over {row.ranks} ranks", source=SOURCE, observed=row.wrong, expected=0,
+                cause="gpu-hardware-fault", remedy="Do not serve from these GPUs; run the pairs one by one (--isolate always) and look at ECC and Xid.",
+            )
+    checked = [row for row in rows if row.wrong is not None]
+    if checked and not any(row.wrong for row in checked):
+        yield ok(f"all {len(checked)} results on random data are right", source=SOURCE)
+
+
+def against(rows: Sequence[Row], expectation: Expectation, given: float | None, backend: str) -> Iterator[Finding]:
+    """`given`: what the person expects, GB/s."""
+    best = peak(rows) or max(rows, key=lambda row: row.busbw, default=None)
+    if best is None:
+        return
+    wanted = given or expectation.busbw_gbytes_s
+    if wanted is None:
+        text = f"no expectation: {expectation.why or 'nothing is known of the links'}; --expect GB/s gives one"
+        yield unknown(text, source=SOURCE) if backend == "nccl" else skip(text, source=SOURCE)
+        return
+    if best.size_bytes < LARGE_BYTES:
+        yield unknown(f"the largest size, {best.size_bytes} bytes, measures latency rather than bandwidth; --max 256M", source=SOURCE)
+        return
+    where = f" on {expectation.bound}" if expectation.bound and not given else ""
+    remark = f": {'; '.join(expectation.remarks)}" if expectation.remarks else ""
+    ratio = best.busbw / wanted
+    text = f"{best.busbw:.4g} GB/s of about {wanted:.4g} expected{where}"
+    if ratio >= SLOW:
+        yield ok(text + (remark if remark else ""), source=SOURCE, observed=best.busbw)
+        return
+    cause, node, _ = expectation.causes[0] if expectation.causes else ("slow-not-hung", "", "")
+    status = fail if ratio < VERY_SLOW else warn
+    yield status(
+        text + remark, node or None, source=SOURCE, observed=best.busbw, expected=wanted, cause=cause,
+        remedy="See who is slow with --isolate always." if not expectation.causes else "Repair what the remark says, then measure again.",
+    )
+
+
+def choices(expectation: Expectation) -> Iterator[Finding]:
+    """What NCCL chose that costs speed, whatever the figure is."""
+    for cause, node, text in expectation.causes:
+        yield warn(text, node or None, source="NCCL's log of this run", cause=cause, remedy="ncdiag preflight says why; see the playbook.")
+
+
+def changes(found: Sequence[Change], doubts: Sequence[str]) -> Iterator[Finding]:
+    for doubt in doubts:
+        yield unknown(f"the baseline is of another kind of run: {doubt}", source=SOURCE)
+    for change in found:
+        if change.significant and change.ratio < 1 and change.size_bytes >= LARGE_BYTES:
+            yield warn(
+                f"{change.op} of {change.size_bytes} bytes: {change.now_gbytes_s:.4g} GB/s, {change.before_gbytes_s:.4g} in the baseline ({change.ratio - 1:+.0%})",
+                source=SOURCE, observed=change.now_gbytes_s, expected=change.before_gbytes_s, cause="slow-not-hung", remedy="See who is slow with --isolate always.",
+            )
+
+
+def stuck(outcome: Outcome, names: Sequence[str]) -> Iterator[Finding]:
+    """A run of all ranks that did not come to its end."""
+    if outcome.ok:
+        return
+    failed = next((number for number, rank in enumerate(outcome.ranks) if rank.error), None)
+    if failed is not None:
+        rank = outcome.ranks[failed]
+        yield fail(
+            f"rank {failed} on {names[failed]} failed while {rank.stage}: {rank.error[:400]}", names[failed], source=SOURCE, rank=failed, cause="unresolved",
+            remedy="The pairs tell which nodes work together; NCCL's own words: --format json, log.",
+        )
+        return
+    waiting = [number for number, rank in enumerate(outcome.ranks) if rank.counters is None]
+    stages = sorted({outcome.ranks[number].stage for number in waiting})
+    yield fail(
+        f"the run of all {len(outcome.ranks)} ranks got stuck ({', '.join(stages)}) and was ended after {outcome.job.limit_s:g} s", source=SOURCE,
+        cause="unresolved", remedy="The pairs tell who is to blame: --isolate auto.",
+    )
+
+
+def isolated(isolation: Isolation) -> Iterator[Finding]:
+    for verdict in isolation.verdicts:
+        yield _verdict(verdict, isolation.symptoms)
+
+
+def _verdict(verdict: Verdict, symptoms: Mapping[str, Symptoms]) -> Finding:
+    ratio = "stuck" if verdict.ratio is None else f"{verdict.ratio:.0%} of the usual bandwidth"
+    node = verdict.nodes[0]
+    where: dict[str, Any] = {"source": SOURCE, "observed": verdict.ratio}
+    if verdict.kind == "unsure":
+        return unknown(f"{node}: the tests contradict each other ({ratio})", node, source=SOURCE, remedy="Run it again with a larger --pair-size.")
+    if verdict.kind == "path":
+        text = f"{node} and {verdict.nodes[1]} are each fine with others, and slow with each other: {ratio}"
+        return fail(text, node, peer=verdict.nodes[1], cause=LINK, remedy="Look at the switches between these two.", **where)
+    if verdict.kind == "group":
+        text = f"{', '.join(verdict.nodes)} are fast among themselves and slow towards the others ({ratio}): what they share is slow"
+        return fail(text, node, cause=LINK, remedy="Look at the uplink of the switch that these nodes hang on.", **where)
+    if verdict.kind == "rail":
+        text = f"{node} is slow over {', '.join(verdict.rails)} only ({ratio} over all)"
+        remedy = f"Look at cable, port and error counters of {verdict.rails[0]}; until then leave it out with NCCL_IB_HCA=^{verdict.rails[0]} on all nodes."
+        return fail(text, node, device=verdict.rails[0], cause="ib-link-or-hca-fault", remedy=remedy, **where)
+    return _node(node, ratio, symptoms.get(node, Symptoms(stuck=verdict.stuck)), where)
+
+
+def _node(node: str, ratio: str, found: Symptoms, where: dict[str, Any]) -> Finding:
+    kind = found.kind
+    if kind == "dead":
+        stage = f" while {found.stage}" if found.stage else ""
+        remedy = f"Look at {node}: is it up, and do its address, firewall and NCCL settings let the others in?"
+        return fail(f"{node} gets nowhere with any partner{stage}: {found.error or 'no answer in time'}", node, cause="bootstrap-peer-unreachable", remedy=remedy, **where)
+    if kind == "cpu":
+        quota = ", and its CPU quota stops it" if found.throttled else ""
+        text = f"{node} is slow by itself, not its network: {found.cpu_ratio:.1f} times as long for the same CPU work as its partner{quota} ({ratio})"
+        return fail(text, node, cause="cpu-starved", remedy="Look at CPU quota, frequency and who else computes there.", **where)
+    if kind == "lossy":
+        out, came = found.idle_loss_out or 0.0, found.idle_loss_in or 0.0
+        side = "what it sends" if out >= came else "what is sent to it"
+        text = f"{node} loses packets even when hardly anything is sent: {max(out, came):.1%} of {side} ({ratio})"
+        return fail(text, node, cause=LINK, remedy="Look at cable, optics, port errors and filters on the way.", **where)
+    if kind == "rdma-errors":
+        text = f"{node}: RDMA error counters rose during the test: {', '.join(f'{name} +{value}' for name, value in (found.counters or {}).items())} ({ratio})"
+        return fail(text, node, cause="ib-link-or-hca-fault", remedy="Look at cable, optics and switch port.", **where)
+    speeds = f"{_rate(found.out_gbytes_s)} out, {_rate(found.in_gbytes_s)} in"
+    side = {"throttled-out": "what it sends is limited", "throttled-in": "what is sent to it is limited"}.get(kind, "it is slow in both directions")
+    text = f"{node}: {side}, without loss and with a healthy CPU ({speeds}; {ratio})"
+    return fail(text, node, cause=LINK, remedy="Look at link speed, shaping (tc qdisc) and port limits on this side.", **where)
+
+
+def _rate(gbytes_s: float | None) -> str:
+    return "?" if gbytes_s is None else f"{gbytes_s * 8:.3g} Gbit/s"

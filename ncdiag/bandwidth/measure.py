@@ -1,0 +1,166 @@
+"""The whole command: reach, refuse what is taken, sweep, expect, compare, isolate, and say what it means for an engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ncdiag.bandwidth import baseline, judge, occupancy, pairs, sweep
+from ncdiag.bandwidth.engine_share import Curve, Forward, Load, Machine, Shape, forwards
+from ncdiag.bandwidth.expect import Expectation, expect, expect_gloo
+from ncdiag.bandwidth.reach import Way
+from ncdiag.bandwidth.session import Outcome, Place, Session
+from ncdiag.bandwidth.sweep import Effort, Row
+from ncdiag.model import Finding
+
+
+LARGEST = {"nccl": 256 << 20, "gloo": 16 << 20}
+
+
+class Taken(Exception):
+    """The GPUs are in use; one sentence each."""
+
+
+class Nobody(Exception):
+    """No node answers, or there are too few ranks; one sentence with the way out."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What the command line asks for."""
+
+    ops: Sequence[str]
+    sizes: tuple[int, int | None, int]
+    """Least, most (None: by backend), factor."""
+    dtype: str
+    backend: str
+    """`nccl`, `gloo`, or `auto`: NCCL where all nodes have GPUs."""
+    effort: Effort
+    per_node: int | None
+    share: bool
+    isolate: str
+    """`auto`: when something is slow or stuck; `always`; `never`."""
+    pair_size: int | None
+    pair_limit_s: float
+    limit_s: float | None
+    expect: float | None
+    baseline: dict[str, Any] | None
+    shape: Shape | None
+    load: Load
+    env: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass
+class Report:
+    nodes: list[str] = field(default_factory=list)
+    ranks: list[dict[str, Any]] = field(default_factory=list)
+    backend: str = ""
+    dtype: str = ""
+    versions: dict[str, Any] = field(default_factory=dict)
+    rows: list[Row] = field(default_factory=list)
+    expectation: Expectation = field(default_factory=Expectation)
+    findings: list[Finding] = field(default_factory=list)
+    changes: list[baseline.Change] = field(default_factory=list)
+    isolation: pairs.Isolation | None = None
+    engine: list[Forward] = field(default_factory=list)
+    logs: dict[str, str] = field(default_factory=dict)
+    """Rank -> the end of its log, of ranks that failed."""
+    self_tests: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def about(self) -> dict[str, Any]:
+        return {"nodes": self.nodes, "ranks": len(self.ranks), "backend": self.backend, "dtype": self.dtype}
+
+
+def measure(ways: Sequence[Way], wanted: Wanted, say: Callable[[str], None]) -> Report:
+    """Raises Taken, Nobody."""
+    say(f"reaching {len(ways)} agents")
+    with Session(ways, say) as session:
+        places = session.places(wanted.per_node)
+        _may_start(session, places, wanted)
+        report = _about(session, places, wanted)
+        names = [place.on(session) for place in places]
+        report.findings += judge.not_answering(session.agents)
+        outcome = _sweep(session, places, report, wanted, say)
+        report.findings += judge.stuck(outcome, names)
+        facts = {agent.node: agent.facts or {} for agent in session.agents}
+        report.expectation = expect(outcome, names, facts) if report.backend == "nccl" else expect_gloo(names, facts)
+        report.findings += [*judge.data(report.rows), *judge.choices(report.expectation), *judge.against(report.rows, report.expectation, wanted.expect, report.backend)]
+        if wanted.baseline is not None:
+            report.changes, doubts = baseline.compare(wanted.baseline, report.rows, report.about)
+            report.findings += judge.changes(report.changes, doubts)
+        _isolate(session, places, report, wanted, outcome, say)
+        _engine(report, wanted, len(set(names)))
+    return report
+
+
+def _may_start(session: Session, places: Sequence[Place], wanted: Wanted) -> None:
+    if not places:
+        reasons = "; ".join(f"{agent.node}: {agent.error}" for agent in session.agents if agent.error)
+        raise Nobody(f"no node answers ({reasons})")
+    if len(places) < 2:
+        raise Nobody(f"{places[0].on(session)} alone gives one rank, and bandwidth is measured between two; --ranks-per-node 2, or more nodes")
+    taken = [] if wanted.backend == "gloo" else occupancy.all_taken(session.agents)
+    if taken and not wanted.share:
+        raise Taken("\n".join(taken))
+
+
+def _about(session: Session, places: Sequence[Place], wanted: Wanted) -> Report:
+    facts = [session.agents[index].facts or {} for index in dict.fromkeys(place.agent for place in places)]
+    gpus = all(fact.get("cuda") for fact in facts)
+    backend = wanted.backend if wanted.backend != "auto" else ("nccl" if gpus else "gloo")
+    if backend == "nccl" and not gpus:
+        raise Nobody("--backend nccl needs GPUs on every node, and torch sees none on some; --backend gloo measures the CPUs' network")
+    nodes = list(dict.fromkeys(agent.node for agent in session.agents))
+    ranks = []
+    for number, place in enumerate(places):
+        cuda = (session.agents[place.agent].facts or {}).get("cuda") or []
+        device = cuda[place.device]["name"] if place.device < len(cuda) else "CPU"
+        ranks.append({"rank": number, "node": place.on(session), "device": place.device, "name": device if backend == "nccl" else "CPU"})
+    versions = {key: sorted({str(fact.get(key)) for fact in facts if fact.get(key)}) for key in ("torch", "nccl")}
+    return Report(nodes, ranks, backend, wanted.dtype, versions)
+
+
+def _sweep(session: Session, places: Sequence[Place], report: Report, wanted: Wanted, say: Callable[[str], None]) -> Outcome:
+    least, most, factor = wanted.sizes
+    sizes = sweep.sizes(least, most or LARGEST[report.backend], factor)
+    job = sweep.job(
+        places, report.backend, wanted.ops, sizes, wanted.dtype, wanted.effort, dict(wanted.env), wanted.limit_s, wanted.shape is not None
+    )
+    outcome = session.run([job])[0]
+    report.rows = sweep.rows(outcome)
+    report.self_tests = [rank.self_test for rank in outcome.ranks if rank.self_test]
+    for number, rank in enumerate(outcome.ranks):
+        if rank.counters is None:
+            report.logs[str(number)] = rank.log[-4000:].decode("utf-8", "replace")
+    return outcome
+
+
+def _isolate(session: Session, places: Sequence[Place], report: Report, wanted: Wanted, outcome: Outcome, say: Callable[[str], None]) -> None:
+    bad = any(finding.status.value in ("warn", "fail") for finding in report.findings)
+    if wanted.isolate == "never" or (wanted.isolate == "auto" and not bad):
+        return
+    alive = [place for place in places if session.agents[place.agent].alive]
+    chosen = pairs.units(session, alive)
+    if len(chosen) < 2:
+        return
+    nccl = report.backend == "nccl"
+    size = wanted.pair_size or (64 << 20 if nccl else 4 << 20)
+    effort = replace(wanted.effort, budget_s=min(wanted.effort.budget_s, 1.0), precision=max(wanted.effort.precision, 0.02))
+    how = pairs.Pairwise(report.backend, size, wanted.dtype, effort, wanted.pair_limit_s, dict(wanted.env))
+    report.isolation = pairs.isolate(session, chosen, how, say)
+    report.findings += judge.isolated(report.isolation)
+
+
+def _engine(report: Report, wanted: Wanted, nodes: int) -> None:
+    if wanted.shape is None or not report.rows:
+        return
+    reduce, send = Curve(report.rows, "all_reduce"), Curve(report.rows, "send_recv")
+    if not reduce:
+        return
+    tests = report.self_tests
+    memory = [test["memory_gbytes_s"] for test in tests if "memory_gbytes_s" in test]
+    flops = [test["bf16_tflops"] for test in tests if "bf16_tflops" in test]
+    machine = Machine(min(memory) if memory else None, min(flops) if flops else None)
+    report.engine = forwards(wanted.shape, wanted.load, reduce, send or reduce, len(report.ranks), nodes, machine)

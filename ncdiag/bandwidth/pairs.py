@@ -1,0 +1,134 @@
+"""Carries out the isolation's rounds on real nodes, and asks those it found what is the matter with them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ncdiag.bandwidth import sweep
+from ncdiag.bandwidth.isolate import Search, Test, Verdict
+from ncdiag.bandwidth.session import Outcome, Place, Session
+from ncdiag.bandwidth.symptoms import Symptoms, symptoms
+
+IDLE_BYTES = 4096
+"""A message that fills no queue: what is lost of it is lost without load."""
+Units = Mapping[str, Sequence[Place]]
+
+
+@dataclass
+class Isolation:
+    verdicts: list[Verdict] = field(default_factory=list)
+    symptoms: dict[str, Symptoms] = field(default_factory=dict)
+    """Of every node named in a verdict."""
+    rounds: int = 0
+    limit: int = 0
+    usual_gbytes_s: float | None = None
+    threshold: float = 0.0
+    tests: list[dict[str, Any]] = field(default_factory=list)
+    """Every pair: `round`, `nodes`, `rail`, `busbw_gbytes_s` or None, `stage` where it got stuck, `retransmitted`."""
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "verdicts": [{**vars(one), "nodes": list(one.nodes), "rails": list(one.rails)} for one in self.verdicts],
+            "symptoms": {node: found.as_dict() for node, found in self.symptoms.items()},
+            "rounds": self.rounds,
+            "most_rounds": self.limit,
+            "usual_busbw_gbytes_s": self.usual_gbytes_s,
+            "slow_below": self.threshold,
+            "tests": self.tests,
+        }
+
+
+@dataclass(frozen=True)
+class Pairwise:
+    """How a pair is measured."""
+
+    backend: str
+    size: int
+    dtype: str
+    effort: sweep.Effort
+    limit_s: float
+    env: dict[str, str | None] = field(default_factory=dict)
+
+
+def units(session: Session, places: Sequence[Place]) -> dict[str, list[Place]]:
+    """What can be good or bad: nodes, or the GPUs of a single node."""
+    by_node: dict[str, list[Place]] = {}
+    for place in places:
+        by_node.setdefault(place.on(session), []).append(place)
+    if len(by_node) > 1:
+        return by_node
+    return {f"{node}:{place.device}": [place] for node, found in by_node.items() for place in found}
+
+
+def isolate(session: Session, chosen: Units, how: Pairwise, say: Callable[[str], None], usual: float | None = None) -> Isolation:
+    """Runs the search to its end. A pair that gets stuck is ended after `how.limit_s`."""
+    rails = {name: _rails(session, places) for name, places in chosen.items()} if how.backend == "nccl" else {}
+    search = Search(list(chosen), rails, usual=usual)
+    result = Isolation(limit=search.limit)
+    while tests := search.next_round():
+        say(f"round {search.rounds}: {len(tests)} pairs")
+        alive = [test for test in tests if _alive(session, chosen, test)]
+        outcomes = session.run([_job(chosen, test, how, ("all_reduce",)) for test in alive])
+        answers: dict[Test, float | None] = dict.fromkeys(tests)
+        for test, outcome in zip(alive, outcomes, strict=True):
+            answers[test] = _busbw(outcome)
+            result.tests.append(_record(search.rounds, test, outcome, answers[test]))
+        search.take(answers)
+    result.verdicts, result.rounds = search.verdicts, search.rounds
+    result.usual_gbytes_s, result.threshold = search.usual, search.threshold
+    _examine(session, chosen, how, result, say)
+    return result
+
+
+def _rails(session: Session, places: Sequence[Place]) -> tuple[str, ...]:
+    facts = session.agents[places[0].agent].facts or {}
+    return tuple(facts.get("hcas") or ())
+
+
+def _alive(session: Session, chosen: Units, test: Test) -> bool:
+    return all(session.agents[place.agent].alive for name in (test.one, test.other) for place in chosen[name])
+
+
+def _job(chosen: Units, test: Test, how: Pairwise, ops: Sequence[str], itself: bool = False) -> Any:
+    count = min(len(chosen[test.one]), len(chosen[test.other]))
+    places = [*chosen[test.one][:count], *chosen[test.other][:count]]
+    env = {**how.env, **({"NCCL_IB_HCA": f"={test.rail}"} if test.rail else {})}
+    wanted = [IDLE_BYTES, how.size] if itself else [how.size]
+    limit = how.limit_s * (2 if itself else 1)
+    return sweep.job(places, how.backend, ops, wanted, how.dtype, how.effort, env, limit, itself)
+
+
+def _busbw(outcome: Outcome) -> float | None:
+    best = sweep.peak(sweep.rows(outcome))
+    return best.busbw if outcome.ok and best else None
+
+
+def _record(number: int, test: Test, outcome: Outcome, value: float | None) -> dict[str, Any]:
+    rows = sweep.rows(outcome)
+    return {
+        "round": number,
+        "nodes": [test.one, test.other],
+        "rail": test.rail,
+        "busbw_gbytes_s": value,
+        "stage": None if value is not None else next((rank.stage for rank in outcome.ranks), ""),
+        "error": next((rank.error for rank in outcome.ranks if rank.error), None),
+        "retransmitted": sum(row.retransmitted for row in rows),
+        "segments": sum(row.segments for row in rows),
+    }
+
+
+def _examine(session: Session, chosen: Units, how: Pairwise, result: Isolation, say: Callable[[str], None]) -> None:
+    """Each bad node with a good partner, one after another: both directions, idle messages, and its own CPU and GPU."""
+    named = [node for verdict in result.verdicts for node in verdict.nodes]
+    good = [node for node in chosen if node not in named]
+    for number, node in enumerate(dict.fromkeys(named)):
+        partners = good or [other for other in chosen if other != node]
+        if not partners or not _alive(session, chosen, Test(node, partners[0])):
+            result.symptoms[node] = Symptoms(stuck=True)
+            continue
+        say(f"looking at {node}")
+        test = Test(node, partners[number % len(partners)])
+        outcome = session.run([_job(chosen, test, how, ("all_reduce", "forward", "backward"), itself=True)])[0]
+        result.symptoms[node] = symptoms(outcome, IDLE_BYTES)

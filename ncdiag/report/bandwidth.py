@@ -1,0 +1,85 @@
+"""A bandwidth run for people. The JSON of it is made by the command itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.padding import Padding
+from rich.text import Text
+
+from ncdiag.model import Finding, Status
+from ncdiag.nodeset import fold
+from ncdiag.report.console import STYLES, make_console, plain
+
+
+def render(report: Mapping[str, Any], findings: Sequence[Finding], tables: Sequence[tuple[str, str, str]], *, color: str | None, detail: bool) -> str:
+    """`report`: the JSON form; `tables`: (operation, table in nccl-tests' layout, table of spread)."""
+    console, buffer = make_console(color)
+    versions = ", ".join(f"{name} {'/'.join(values)}" for name, values in report["versions"].items() if values)
+    names = {rank["name"] for rank in report["ranks"]}
+    head = f"# {len(report['ranks'])} ranks on {fold(report['nodes'])}, {report['backend']}, {', '.join(sorted(names))}; {versions}"
+    console.print(Text(plain(head), "dim"), soft_wrap=True)
+    for op, table, spread in tables:
+        console.print(Text(f"# {op}", "bold"))
+        console.print(Text(plain_table(table)), soft_wrap=True)
+        if detail:
+            console.print(Text(plain_table(spread), "dim"), soft_wrap=True)
+    _expectation(console, report["expectation"])
+    for change in report["changes"]:
+        style = "yellow" if change["significant"] else "dim"
+        ratio = change["now_gbytes_s"] / change["before_gbytes_s"] - 1
+        line = f"# {change['op']} {change['size_bytes']:>12d}: {change['before_gbytes_s']:.4g} -> {change['now_gbytes_s']:.4g} GB/s ({ratio:+.1%})"
+        console.print(Text(line, style), soft_wrap=True)
+    for finding in findings:
+        if finding.status is not Status.SKIP:
+            _finding(console, finding)
+    isolation = report["isolation"]
+    if isolation:
+        usual = isolation["usual_busbw_gbytes_s"]
+        told = "" if usual is None else f", usual {usual:.4g} GB/s, slow below {isolation['slow_below']:.0%} of it"
+        console.print(Text(f"# {len(isolation['tests'])} pairs in {isolation['rounds']} rounds (at most {isolation['most_rounds']}){told}", "dim"), soft_wrap=True)
+        if not isolation["verdicts"]:
+            console.print(Text("# no pair is slower than the others: nobody in particular is to blame", "dim"), soft_wrap=True)
+    _engine(console, report["engine"])
+    return "".join(line.rstrip() + "\n" for line in buffer.getvalue().splitlines())
+
+
+def plain_table(text: str) -> str:
+    return "\n".join(plain(line) for line in text.rstrip("\n").split("\n"))
+
+
+def _expectation(console: Any, expectation: Mapping[str, Any]) -> None:
+    if expectation["chosen"]:
+        console.print(Text(plain(f"# NCCL chose {expectation['chosen']}"), "dim"), soft_wrap=True)
+    for term in expectation["terms"]:
+        console.print(Text(plain(f"#   {term['what']}: {term['value']:.4g} {term['unit']} ({term['source']})"), "dim"), soft_wrap=True)
+
+
+def _finding(console: Any, finding: Finding) -> None:
+    line = Text(f"{finding.status.value:<8}", STYLES[finding.status])
+    line.append(plain(finding.summary))
+    console.print(line, soft_wrap=True)
+    if finding.remedy:
+        console.print(Padding(Text("→ " + plain(finding.remedy), "dim"), (0, 0, 0, 8)))
+
+
+def _engine(console: Any, forwards: Sequence[Mapping[str, Any]]) -> None:
+    for forward in forwards:
+        share = "" if forward["share"] is None else f", {forward['share']:.0%} of the {forward['what']}"
+        parts = []
+        if forward["all_reduces"]:
+            parts.append(f"{forward['all_reduces']} all-reduces of {size(forward['all_reduce_bytes'])}")
+        if forward["sends"]:
+            parts.append(f"{forward['sends']} sends of {size(forward['send_bytes'])}")
+        text = f"{forward['layout']:<12} {forward['what']:<12} {forward['tokens']} tokens: {' and '.join(parts) or 'nothing'}, {forward['communication_s'] * 1e3:.3g} ms{share}"
+        console.print(Text(plain(text)), soft_wrap=True)
+
+
+def size(count: float) -> str:
+    """`1.5 MiB`."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024 or unit == "GiB":
+            return f"{count:.3g} {unit}"
+        count /= 1024
+    return ""
