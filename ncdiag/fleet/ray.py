@@ -7,17 +7,19 @@ from __future__ import annotations
 
 import socket
 import sys
+import time
 from typing import Any
 
-from ncdiag.fleet.base import Fleet, FleetError, Progress, Request
-from ncdiag.fleet.remote import LOADER, outcome, pack
+from ncdiag.fleet.base import FleetError, Progress, Request
+from ncdiag.fleet.clock import Stamp
+from ncdiag.fleet.remote import LOADER, Answer, RemoteFleet, outcome, pack
 from ncdiag.model import NodeFacts
 
 NAMESPACE = "ncdiag"
 CONNECT_TIMEOUT_S = 5.0
 
 
-class RayFleet(Fleet):
+class RayFleet(RemoteFleet):
     """`address` as `ray.init` takes it; empty: the cluster of this node."""
 
     def __init__(self, address: str = "") -> None:
@@ -26,43 +28,70 @@ class RayFleet(Fleet):
     def collect(self, request: Request, progress: Progress) -> list[NodeFacts]:
         ray = connect(self._address)
         try:
-            return self._collect(ray, request, progress)
+            infos = node_infos(ray)
+            answers = _run(ray, infos, pack(request), request.node_timeout_s, progress)
+            nodes = [_facts_of(name, info, answers.get(name), request.node_timeout_s) for name, info in infos.items()]
+        finally:
+            ray.shutdown()
+        for node in nodes:
+            node.meta["ray"] = _told(infos[node.node])
+        return nodes
+
+    def run(self, packed: bytes, timeout_s: float, progress: Progress, *, together: bool = False) -> dict[str, Answer]:
+        ray = connect(self._address)
+        try:
+            return _run(ray, node_infos(ray), packed, timeout_s, progress)
         finally:
             ray.shutdown()
 
-    def _collect(self, ray: Any, request: Request, progress: Progress) -> list[NodeFacts]:
-        names = node_names(ray.nodes())
-        infos = {names[info["NodeID"]]: info for info in ray.nodes() if info["NodeID"] in names}
-        nodes = {
-            name: NodeFacts(name, unreachable="Ray counts this node as dead")
-            for name, info in infos.items()
-            if not info["Alive"]
-        }
-        payload = ray.put(pack(request))
-        waiting = {}
-        for info in infos.values():
-            if info["Alive"]:
-                task = pinned(ray, info["NodeID"], _run_payload)
-                waiting[task.remote(payload, LOADER, request.node_timeout_s)] = names[info["NodeID"]]
-        ready, late = ray.wait(list(waiting), num_returns=len(waiting), timeout=request.node_timeout_s + 5)
-        for reference in ready:
-            name = waiting[reference]
-            try:
-                rc, out, err = ray.get(reference)
-                nodes[name] = outcome(name, rc, out, err, request.node_timeout_s)
-            except ray.exceptions.RayError as error:
-                nodes[name] = NodeFacts(
-                    name, unreachable=f"its Ray task failed: {str(error).strip().splitlines()[0][:300]}"
-                )
-            progress(name, "")
-        for reference in late:
-            ray.cancel(reference, force=True)
-            nodes[waiting[reference]] = NodeFacts(
-                waiting[reference], unreachable=f"no answer through Ray within {request.node_timeout_s:g} s"
-            )
-        for node in nodes.values():
-            node.meta["ray"] = _facts(infos[node.node])
-        return [nodes[name] for name in names.values()]
+
+def _run(ray: Any, infos: dict[str, Any], packed: bytes, timeout_s: float, progress: Progress) -> dict[str, Answer]:
+    """The payload as one task a node that is alive, all at once; node -> answer."""
+    alive = {name: info["NodeID"] for name, info in infos.items() if info["Alive"]}
+    payload = ray.put(packed)
+    waiting = {pinned(ray, node_id, _run_payload).remote(payload, LOADER, timeout_s): name for name, node_id in alive.items()}
+    answers = {name: Answer(None, "", "") for name in alive}
+    ready, late = ray.wait(list(waiting), num_returns=len(waiting), timeout=timeout_s + 5) if waiting else ([], [])
+    for reference in ready:
+        name = waiting[reference]
+        try:
+            answers[name] = Answer(*ray.get(reference))
+        except ray.exceptions.RayError as error:
+            answers[name] = Answer(1, "", f"its Ray task failed: {str(error).strip().splitlines()[0][:300]}")
+        progress(name, "")
+    for reference in late:
+        ray.cancel(reference, force=True)
+    for name, stamp in _clocks(ray, {waiting[reference]: alive[waiting[reference]] for reference in ready}).items():
+        answers[name] = answers[name]._replace(clock=stamp)
+    return answers
+
+
+def _clocks(ray: Any, nodes: dict[str, str]) -> dict[str, Stamp]:
+    """Each node's clock, by a task in the worker that has just become free there."""
+    called = {}
+    for name, node_id in nodes.items():
+        called[pinned(ray, node_id, _now).remote()] = (name, time.time())
+    stamps: dict[str, Stamp] = {}
+    left = list(called)
+    while left:
+        ready, left = ray.wait(left, num_returns=1, timeout=CONNECT_TIMEOUT_S)
+        if not ready:
+            break
+        heard = time.time()
+        name, when = called[ready[0]]
+        try:
+            stamps[name] = Stamp(when, ray.get(ready[0]), heard)
+        except ray.exceptions.RayError:
+            continue
+    return stamps
+
+
+def _facts_of(name: str, info: dict[str, Any], answer: Answer | None, timeout_s: float) -> NodeFacts:
+    if answer is None:
+        return NodeFacts(name, unreachable="Ray counts this node as dead")
+    if answer.rc is None:
+        return NodeFacts(name, unreachable=f"no answer through Ray within {timeout_s:g} s")
+    return outcome(name, answer, timeout_s)
 
 
 def connect(address: str) -> Any:
@@ -96,6 +125,13 @@ def _must_listen(address: str) -> None:
         ) from error
 
 
+def node_infos(ray: Any) -> dict[str, dict[str, Any]]:
+    """Name -> what Ray tells of the node."""
+    infos = ray.nodes()
+    names = node_names(infos)
+    return {names[info["NodeID"]]: info for info in infos if info["NodeID"] in names}
+
+
 def node_names(infos: list[dict[str, Any]]) -> dict[str, str]:
     """Node id -> host name, with the address where two nodes have one name. Earlier lives of a node that came back are left out."""
     alive = {info["NodeManagerAddress"] for info in infos if info["Alive"]}
@@ -116,6 +152,13 @@ def pinned(ray: Any, node_id: str, function: Any) -> Any:
     )
 
 
+def _now() -> float:
+    """On the node: its clock, seconds since 1970."""
+    import time
+
+    return time.time()
+
+
 def _run_payload(payload: bytes, loader: str, timeout_s: float) -> tuple[int | None, str, str]:
     """On the node, in a Ray worker: `(exit status or None when its time was up, stdout, stderr)`."""
     import subprocess
@@ -133,7 +176,7 @@ def _run_payload(payload: bytes, loader: str, timeout_s: float) -> tuple[int | N
     return done.returncode, done.stdout.decode("utf-8", "replace"), done.stderr.decode("utf-8", "replace")
 
 
-def _facts(info: dict[str, Any]) -> dict[str, Any]:
+def _told(info: dict[str, Any]) -> dict[str, Any]:
     """What Ray itself says of a node: address, resources, whether it is alive."""
     return {
         "address": info["NodeManagerAddress"],

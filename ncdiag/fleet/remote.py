@@ -8,16 +8,20 @@ from __future__ import annotations
 
 import json
 import shlex
+from typing import NamedTuple
 
 from ncdiag import payload
-from ncdiag.fleet.base import Request
+from ncdiag.fleet.base import Fleet, Progress, Request
+from ncdiag.fleet.clock import Stamp
 from ncdiag.model import NodeFacts
 
 NO_PYTHON = 97
 """Exit status of the remote command when no interpreter is new enough."""
 
 LOADER = """
-import os, sys
+import os, sys, time
+sys.stdout.write("\\nncdiag-clock %.6f\\n" % time.time())
+sys.stdout.flush()
 data = sys.stdin.buffer.read()
 try:
     fd = os.memfd_create("ncdiag", 0)
@@ -76,18 +80,45 @@ def pack(request: Request) -> bytes:
     )
 
 
-def outcome(node: str, rc: int | None, out: str, err: str, timeout_s: float) -> NodeFacts:
-    """The facts in what the command printed, else why there are none. `rc` None: it was ended when its time was up."""
+class Answer(NamedTuple):
+    """What one node said to the command."""
+
+    rc: int | None
+    """Exit status; None when its time was up."""
+    out: str
+    err: str
+    clock: Stamp | None = None
+    """Its clock against ours, where it was told."""
+
+
+class RemoteFleet(Fleet):
+    """A fleet on whose nodes the command is run."""
+
+    def run(self, packed: bytes, timeout_s: float, progress: Progress, *, together: bool = False) -> dict[str, Answer]:
+        """Runs a packed payload on every node. `together`: on all at the same time, however many there are."""
+        raise NotImplementedError
+
+    def collect(self, request: Request, progress: Progress) -> list[NodeFacts]:
+        answers = self.run(pack(request), request.node_timeout_s, progress)
+        return [outcome(node, answer, request.node_timeout_s) for node, answer in answers.items()]
+
+
+def outcome(node: str, answer: Answer, timeout_s: float) -> NodeFacts:
+    """The facts in what the command printed, else why there are none."""
     try:
-        facts = NodeFacts(**json.loads(payload.unwrap("\n" + out)))
-        facts.node = node
-        return facts
+        facts = NodeFacts(**json.loads(payload.unwrap("\n" + answer.out)))
     except (ValueError, TypeError) as error:
-        return NodeFacts(node, unreachable=_reason(rc, err, str(error), timeout_s))
+        return NodeFacts(node, unreachable=reason(answer, str(error), timeout_s))
+    facts.node = node
+    if answer.clock is not None:
+        facts.meta["clock"] = answer.clock.as_meta()
+    return facts
 
 
-def _reason(rc: int | None, err: str, damage: str, timeout_s: float) -> str:
-    lines = [line.strip() for line in err.splitlines() if line.strip()]
+def reason(answer: Answer, damage: str, timeout_s: float) -> str:
+    """Why the answer is none, in a sentence. `damage`: what is wrong with its output."""
+    rc = answer.rc
+    lines = [line.strip() for line in answer.err.splitlines() if line.strip()]
     last = lines[-1][:300] if lines else ""
     if rc is None:
         return f"no answer within {timeout_s:g} s" + (f" ({last})" if last else "")

@@ -11,10 +11,9 @@ import shlex
 import shutil
 import subprocess
 
-from ncdiag.fleet.base import Fleet, FleetError, Progress, Request
-from ncdiag.fleet.remote import command, outcome, pack
+from ncdiag.fleet.base import FleetError, Progress
+from ncdiag.fleet.remote import Answer, RemoteFleet, command
 from ncdiag.fleet.ssh import fan_out
-from ncdiag.model import NodeFacts
 
 ASK_TIMEOUT_S = 15.0
 """How long squeue may take to say which nodes a job has."""
@@ -23,7 +22,7 @@ STEP = "exec srun --quiet --overlap --jobid={job} --nodes=1 --ntasks=1 --nodelis
 """`%h` is the node (ClusterShell). `--mpi=none`: a site's PMI plugin would wait for an MPI program."""
 
 
-class SlurmFleet(Fleet):
+class SlurmFleet(RemoteFleet):
     """`job` empty: the allocation around this process."""
 
     def __init__(self, job: str = "") -> None:
@@ -40,10 +39,9 @@ class SlurmFleet(Fleet):
         names = os.environ.get("SLURM_JOB_NODELIST", "") if inside else ""
         self.nodes = _expand(names or _nodes_of(self.job), self.job)
 
-    def collect(self, request: Request, progress: Progress) -> list[NodeFacts]:
+    def run(self, packed: bytes, timeout_s: float, progress: Progress, *, together: bool = False) -> dict[str, Answer]:
         step = f"{STEP.format(job=self.job)} {command().replace('%', '%%')}"
-        answers = fan_out(self.nodes, step, pack(request), request.node_timeout_s, progress, worker="exec")
-        return [outcome(node, *answers[node], request.node_timeout_s) for node in self.nodes]
+        return fan_out(self.nodes, step, packed, timeout_s, progress, worker="exec", together=together)
 
 
 def _nodes_of(job: str) -> str:

@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import os
+import resource
 import shlex
+import time
 from typing import Any
 
-from ncdiag.fleet.base import Fleet, FleetError, Progress, Request
-from ncdiag.fleet.remote import command, outcome, pack
-from ncdiag.model import NodeFacts
+from ncdiag.fleet import clock
+from ncdiag.fleet.base import FleetError, Progress
+from ncdiag.fleet.clock import Stamp
+from ncdiag.fleet.remote import Answer, RemoteFleet, command
 
 FANOUT = 64
 """Connections at a time; NCDIAG_FANOUT changes it."""
+
+FILES_A_NODE = 6
+"""Open files that one process of the fan-out costs us: three pipes, and their other ends while it starts."""
 
 CONNECT_TIMEOUT_S = 10
 MAX_OUTPUT_BYTES = 64 << 20
 """What one node may print; more is cut, and the node is then said to have answered garbage."""
 
 
-class SshFleet(Fleet):
+class SshFleet(RemoteFleet):
     """`spec` is a node set (`gpu[01-16]`), a comma list, or `@FILE` with one host a line (a hostfile's slots are ignored)."""
 
     def __init__(self, spec: str, *, user: str | None = None, config: str | None = None) -> None:
@@ -26,11 +32,10 @@ class SshFleet(Fleet):
         self._user = user
         self._config = config
 
-    def collect(self, request: Request, progress: Progress) -> list[NodeFacts]:
-        answers = fan_out(
-            self.nodes, command(), pack(request), request.node_timeout_s, progress, user=self._user, config=self._config
+    def run(self, packed: bytes, timeout_s: float, progress: Progress, *, together: bool = False) -> dict[str, Answer]:
+        return fan_out(
+            self.nodes, command(), packed, timeout_s, progress, user=self._user, config=self._config, together=together
         )
-        return [outcome(node, *answers[node], request.node_timeout_s) for node in self.nodes]
 
 
 def _nodes(spec: str) -> list[str]:
@@ -61,59 +66,76 @@ def fan_out(
     user: str | None = None,
     config: str | None = None,
     worker: str = "ssh",
-) -> dict[str, tuple[int | None, str, str]]:
-    """Runs one command on all nodes; node -> `(exit status or None when its time was up, stdout, stderr)`.
+    together: bool = False,
+) -> dict[str, Answer]:
+    """Runs one command on all nodes, in their order. A node's time counts from its own connection.
 
     `worker` is ClusterShell's: `ssh`, or `exec` for processes on this machine (there `%h` is the node, and `%%` a percent sign).
-    A node's time counts from its own connection.
+    `together`: all at once instead of FANOUT at a time.
     """
-    from ClusterShell.Event import EventHandler
     from ClusterShell.NodeSet import NodeSet
     from ClusterShell.Task import task_self
-
-    answers: dict[str, tuple[int | None, str, str]] = {}
-
-    class Watch(EventHandler):
-        """Gathers what each node prints, bounded."""
-
-        def __init__(self) -> None:
-            self.parts: dict[tuple[str, str], list[bytes]] = {}
-            self.sizes: dict[str, int] = {}
-
-        def ev_read(self, worker: Any, node: str, sname: str, msg: bytes) -> None:
-            self.sizes[node] = self.sizes.get(node, 0) + len(msg) + 1
-            if self.sizes[node] <= MAX_OUTPUT_BYTES:
-                self.parts.setdefault((node, sname), []).append(msg)
-
-        def text(self, node: str, stream: str) -> str:
-            return b"\n".join(self.parts.get((node, stream), ())).decode("utf-8", "replace")
-
-        def finish(self, node: str, rc: int | None) -> None:
-            answers.setdefault(node, (rc, self.text(node, "stdout"), self.text(node, "stderr")))
-            progress(node, "")
-
-        def ev_hup(self, worker: Any, node: str, rc: int) -> None:
-            self.finish(node, rc)
-
-        def ev_close(self, worker: Any, timedout: bool) -> None:
-            for node in worker.iter_keys_timeout() if hasattr(worker, "iter_keys_timeout") else ():
-                self.finish(node, None)
 
     task = task_self()
     task.set_default("stderr", True)
     task.set_default("distant_workername", worker)
-    task.set_info("fanout", int(os.environ.get("NCDIAG_FANOUT", FANOUT)))
+    task.set_info("fanout", _fanout(len(nodes), together))
     task.set_info("connect_timeout", CONNECT_TIMEOUT_S)
     options = f"-oBatchMode=yes -oConnectTimeout={CONNECT_TIMEOUT_S} -oServerAliveInterval=5 -oServerAliveCountMax=3"
     task.set_info("ssh_options", options + (f" -F{shlex.quote(config)}" if config else ""))
-    if user:
-        task.set_info("ssh_user", user)
-    watch = Watch()
+    task.set_info("ssh_user", user)
+    watch = watcher(progress)
     job = task.shell(shell_command, nodes=NodeSet.fromlist(nodes), handler=watch, timeout=timeout_s, stderr=True)
     job.write(stdin)
     job.set_write_eof()
     task.resume()
-    for node in nodes:
-        if node not in answers:
-            watch.finish(node, None)
-    return answers
+    return {node: watch.answers.get(node) or watch.answer(node, None) for node in nodes}
+
+
+def _fanout(nodes: int, together: bool) -> int:
+    """Processes at a time; each needs three pipes, so the limit of open files is raised as far as it goes."""
+    wanted = nodes if together else int(os.environ.get("NCDIAG_FANOUT", FANOUT))
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < FILES_A_NODE * wanted + 100:
+        soft = min(hard, FILES_A_NODE * wanted + 100) if hard != resource.RLIM_INFINITY else FILES_A_NODE * wanted + 100
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    return max(1, min(wanted, (soft - 100) // FILES_A_NODE))
+
+
+def watcher(progress: Progress) -> Any:
+    """Gathers what each node prints, bounded; `answers` holds those that have ended."""
+    from ClusterShell.Event import EventHandler
+
+    class Watch(EventHandler):
+        def __init__(self) -> None:
+            self.answers: dict[str, Answer] = {}
+            self._parts: dict[tuple[str, str], list[bytes]] = {}
+            self._sizes: dict[str, int] = {}
+            self._called: dict[str, float] = {}
+            self._clocks: dict[str, Stamp] = {}
+            self._start = time.time()
+
+        def ev_pickup(self, worker: Any, node: str) -> None:
+            self._called[node] = time.time()
+
+        def ev_read(self, worker: Any, node: str, sname: str, msg: bytes) -> None:
+            self._sizes[node] = self._sizes.get(node, 0) + len(msg) + 1
+            if self._sizes[node] <= MAX_OUTPUT_BYTES:
+                self._parts.setdefault((node, sname), []).append(msg)
+            if node not in self._clocks and msg.startswith(clock.MARK):
+                stamp = clock.read(msg, self._called.get(node, self._start), time.time())
+                if stamp is not None:
+                    self._clocks[node] = stamp
+
+        def answer(self, node: str, rc: int | None) -> Answer:
+            out, err = (
+                b"\n".join(self._parts.pop((node, stream), ())).decode("utf-8", "replace") for stream in ("stdout", "stderr")
+            )
+            return Answer(rc, out, err, self._clocks.get(node))
+
+        def ev_hup(self, worker: Any, node: str, rc: int) -> None:
+            if node not in self.answers:
+                self.answers[node] = self.answer(node, rc)
+                progress(node, "")
+
+    return Watch()
