@@ -80,13 +80,22 @@ class Agent:
 
     module = "ncdiag.bringup.node"
 
-    def __init__(self, name: str, argv: Sequence[str], request: Mapping[str, Any], environment: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, name: str, argv: Sequence[str], request: Mapping[str, Any], environment: Mapping[str, str] | None = None
+    ) -> None:
         self.name = name
         self.request = dict(request)
         self.error = ""
         self._buffer = b""
         self._errors: list[bytes] = []
-        self._process = subprocess.Popen(list(argv), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, start_new_session=True)
+        self._process = subprocess.Popen(
+            list(argv),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=environment,
+            start_new_session=True,
+        )
         threading.Thread(target=self._drain, daemon=True).start()
         self._started = False
 
@@ -103,9 +112,15 @@ class Agent:
         if hello is None:
             return False
         self._started = True
-        if "py-spy" in hello.get("needs", ()) and hello.get("machine") == platform.machine() and (program := stacks.py_spy()):
+        if (
+            "py-spy" in hello.get("needs", ())
+            and hello.get("machine") == platform.machine()
+            and (program := stacks.py_spy())
+        ):
             with open(program, "rb") as file:
-                self._write(json.dumps({"py_spy": base64.b64encode(zlib.compress(file.read(), 3)).decode()}).encode() + b"\n")
+                self._write(
+                    json.dumps({"py_spy": base64.b64encode(zlib.compress(file.read(), 3)).decode()}).encode() + b"\n"
+                )
         return True
 
     def _write(self, data: bytes) -> None:
@@ -122,7 +137,7 @@ class Agent:
             if newline:
                 self._buffer = rest
                 if line.startswith(MARK.encode()):
-                    answer: Answer = json.loads(line[len(MARK):])
+                    answer: Answer = json.loads(line[len(MARK) :])
                     return answer
                 continue
             if not select.select([descriptor], [], [], max(deadline - time.monotonic(), 0))[0]:
@@ -172,14 +187,30 @@ class RayAgent(Agent):
 
 def ssh_agents(spec: str, request: Mapping[str, Any], *, user: str | None, config: str | None) -> list[Agent]:
     """One agent a node. Raises FleetError."""
-    script = _PICK.format(interpreters=" ".join(INTERPRETERS), loader=shlex.quote(LOADER.format(module=Agent.module)), no_python=NO_PYTHON)
-    options = ["-oBatchMode=yes", f"-oConnectTimeout={CONNECT_TIMEOUT_S}", "-oServerAliveInterval=5", "-oServerAliveCountMax=3", *(["-F", config] if config else []), *(["-l", user] if user else [])]
-    return [Agent(node, ["ssh", *options, node, "sh -c " + shlex.quote(script)], request) for node in SshFleet(spec).nodes]
+    script = _PICK.format(
+        interpreters=" ".join(INTERPRETERS), loader=shlex.quote(LOADER.format(module=Agent.module)), no_python=NO_PYTHON
+    )
+    options = [
+        "-oBatchMode=yes",
+        f"-oConnectTimeout={CONNECT_TIMEOUT_S}",
+        "-oServerAliveInterval=5",
+        "-oServerAliveCountMax=3",
+        *(["-F", config] if config else []),
+        *(["-l", user] if user else []),
+    ]
+    return [
+        Agent(node, ["ssh", *options, node, "sh -c " + shlex.quote(script)], request) for node in SshFleet(spec).nodes
+    ]
 
 
 def ray_agent(python: str, address: str, environment: Mapping[str, str]) -> Agent:
     """The bridge to the cluster at `address`, in the interpreter `python`."""
-    return RayAgent(f"ray {address}", [python, "-c", LOADER.format(module=RayAgent.module)], {"ray": True, "address": address}, environment)
+    return RayAgent(
+        f"ray {address}",
+        [python, "-c", LOADER.format(module=RayAgent.module)],
+        {"ray": True, "address": address},
+        environment,
+    )
 
 
 class Eyes:
@@ -194,7 +225,9 @@ class Eyes:
         """The answers of all nodes; one that gave nothing has `error`."""
         started = time.monotonic()
         with ThreadPoolExecutor(max(len(self.agents), 1)) as pool:
-            answers = [answer for some in pool.map(lambda agent: agent.look(full, extra), self.agents) for answer in some]
+            answers = [
+                answer for some in pool.map(lambda agent: agent.look(full, extra), self.agents) for answer in some
+            ]
         self.cost_s = time.monotonic() - started
         return answers
 
@@ -210,4 +243,6 @@ def open_nodes(spec: str, request: Mapping[str, Any], *, user: str | None, confi
         return []
     if kind == "ssh" and rest:
         return ssh_agents(rest, request, user=user, config=config)
-    raise FleetError(f"--nodes {spec}: bringup watches local and ssh:NODESET; an engine in Ray is followed through its cluster by itself")
+    raise FleetError(
+        f"--nodes {spec}: bringup watches local and ssh:NODESET; an engine in Ray is followed through its cluster by itself"
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -61,9 +62,11 @@ def read(argv: Sequence[str], environment: Mapping[str, str]) -> Engine:
     """The engine that `argv` starts with `environment`. A shell's `-c` text is looked into as well."""
     words = list(argv)
     for index, word in enumerate(argv[:-1]):
-        if word == "-c" and index and re.search(r"(?:^|/)(?:ba|da|z|k)?sh$", argv[0]):
-            words = argv[index + 1].split()
-    serve = next((index for index, word in enumerate(words[:-1]) if word == "serve" and _SERVE.search(words[index - 1])), None)
+        if re.fullmatch(r"-\w*c", word) and index and re.search(r"(?:^|/)(?:ba|da|z|k)?sh$", argv[0]):
+            words = _words(argv[index + 1])
+    serve = next(
+        (index for index, word in enumerate(words[:-1]) if word == "serve" and _SERVE.search(words[index - 1])), None
+    )
     serves = serve is not None or any(_MODULE.search(word) for word in words)
 
     def number(*names: str) -> int | None:
@@ -73,12 +76,38 @@ def read(argv: Sequence[str], environment: Mapping[str, str]) -> Engine:
     model = option(words, "--model")
     if model is None and serve is not None and serve + 1 < len(words) and not words[serve + 1].startswith("-"):
         model = words[serve + 1]
-    address, port = option(words, "--master-addr") or environment.get("MASTER_ADDR"), option(words, "--master-port") or environment.get("MASTER_PORT")
+    address, port = (
+        option(words, "--master-addr") or environment.get("MASTER_ADDR"),
+        option(words, "--master-port") or environment.get("MASTER_PORT"),
+    )
     executor = option(words, "--distributed-executor-backend")
     nodes = number("--nnodes", "-n") or 1
     if serves and nodes > 1:
         address, port = address or "127.0.0.1", port or "29501"
-    return Engine(serves, "--headless" in words, model, option(words, "--served-model-name"), option(words, "--host"), number("--port") or DEFAULT_PORT,
-                  option(words, "--ssl-certfile") is not None, (option(words, "--root-path") or "").rstrip("/"), option(words, "--api-key") or environment.get("VLLM_API_KEY"),
-                  number("--tensor-parallel-size", "-tp"), number("--pipeline-parallel-size", "-pp"), number("--data-parallel-size", "-dp"), nodes,
-                  (address, port) if address and port else None, executor == "ray" or list(words[:2]) == ["ray", "job"], number("--max-model-len"), number("--block-size"), executor)
+    return Engine(
+        serves,
+        "--headless" in words,
+        model,
+        option(words, "--served-model-name"),
+        option(words, "--host"),
+        number("--port") or DEFAULT_PORT,
+        option(words, "--ssl-certfile") is not None,
+        (option(words, "--root-path") or "").rstrip("/"),
+        option(words, "--api-key") or environment.get("VLLM_API_KEY"),
+        number("--tensor-parallel-size", "-tp"),
+        number("--pipeline-parallel-size", "-pp"),
+        number("--data-parallel-size", "-dp"),
+        nodes,
+        (address, port) if address and port else None,
+        executor == "ray" or list(words[:2]) == ["ray", "job"],
+        number("--max-model-len"),
+        number("--block-size"),
+        executor,
+    )
+
+
+def _words(script: str) -> list[str]:
+    try:
+        return shlex.split(script, comments=True)
+    except ValueError:
+        return script.split()

@@ -106,7 +106,7 @@ class Guard:
 
     def _start(self, command: list[str]) -> int:
         guard = os.getpid()
-        told, tell = os.pipe()          # closed by a successful exec
+        told, tell = os.pipe()  # closed by a successful exec
         pid = os.fork()
         if pid:
             os.close(tell)
@@ -178,7 +178,7 @@ class Guard:
                     self.ending = self.ending or 0.0
                 self.end()
                 if not word:
-                    self.control = os.open("/dev/null", os.O_WRONLY)       # never readable
+                    self.control = os.open("/dev/null", os.O_WRONLY)  # never readable
                     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
             self.reap()
             now = time.monotonic()
@@ -210,10 +210,10 @@ def main() -> None:
     os.set_inheritable(control, False)
     os.set_inheritable(status, False)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)       # the word comes over the pipe
+        signal.signal(number, signal.SIG_IGN)  # the word comes over the pipe
     os.setsid()
     prctl(PR_SET_CHILD_SUBREAPER, 1)
-    Guard(control, status, sys.argv[sys.argv.index("--") + 1:]).run()
+    Guard(control, status, sys.argv[sys.argv.index("--") + 1 :]).run()
 
 
 if __name__ == "__main__":

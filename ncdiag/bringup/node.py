@@ -70,8 +70,13 @@ class Node:
 
     def memory(self) -> Dict[str, Any]:
         """What `remember` needs, as plain JSON: for a look in another process on the same machine."""
-        return {"counters": {str(pid): asdict(counters) for pid, counters in self._counters.items()}, "frames": {str(pid): value for pid, value in self._frames.items()},
-                "last": [_bare(state) for state in self._last.values()], "gone": [_bare(state) for state in self._gone.values()], "files": list(self._files)}
+        return {
+            "counters": {str(pid): asdict(counters) for pid, counters in self._counters.items()},
+            "frames": {str(pid): value for pid, value in self._frames.items()},
+            "last": [_bare(state) for state in self._last.values()],
+            "gone": [_bare(state) for state in self._gone.values()],
+            "files": list(self._files),
+        }
 
     def remember(self, memory: Mapping[str, Any]) -> None:
         """Takes the place of the Node whose `memory` this is."""
@@ -81,10 +86,14 @@ class Node:
         self._gone = {state.pid: state for state in map(RankState.from_dict, memory["gone"])}
         self._files = dict.fromkeys(memory["files"])
 
-    def _sample(self, machine: Machine, pids: List[int], own: Set[int], request: Mapping[str, Any], answer: Dict[str, Any]) -> List[RankState]:
+    def _sample(
+        self, machine: Machine, pids: List[int], own: Set[int], request: Mapping[str, Any], answer: Dict[str, Any]
+    ) -> List[RankState]:
         full = bool(request.get("full"))
         sampler = Sampler(self.host, pids, FULL if full else QUICK)
-        for pid in [pid for pid in sampler.family if pid == request.get("guard") or (pid not in own and not self._near(pid))]:
+        for pid in [
+            pid for pid in sampler.family if pid == request.get("guard") or (pid not in own and not self._near(pid))
+        ]:
             del sampler.family[pid]
         sampler.begin()
         taken = sampler.finish()
@@ -92,8 +101,16 @@ class Node:
         for name, log in taken.logs.items():
             answer["logs"][name] = (log.head + log.tail)[-LINES:]
             self._files[name] = None
-        answer["job"] = next((job for look in sampler.looks.values() if look.member.role in ("engine-core", "api-server", "script")
-                              and (job := ray.job_of(self.host, look.member.proc)) and job != ray.NO_JOB), None)
+        answer["job"] = next(
+            (
+                job
+                for look in sampler.looks.values()
+                if look.member.role in ("engine-core", "api-server", "script")
+                and (job := ray.job_of(self.host, look.member.proc))
+                and job != ray.NO_JOB
+            ),
+            None,
+        )
         for look in sampler.looks.values():
             self._since(look.state, [helper.pid for helper in look.member.helpers])
         return taken.states
@@ -107,7 +124,9 @@ class Node:
             within = state.progress
             if within is not None:
                 moved.gpu_memory_bytes, moved.gpu_utilisation = within.gpu_memory_bytes, within.gpu_utilisation
-            moved.frames_changed = bool(within and within.frames_changed) or (frames != self._frames.get(state.pid) and bool(state.threads))
+            moved.frames_changed = bool(within and within.frames_changed) or (
+                frames != self._frames.get(state.pid) and bool(state.threads)
+            )
             state.progress = moved
         if now is not None:
             self._counters[state.pid] = now
@@ -128,8 +147,9 @@ class Node:
         """Whether a process is on this node: a machine whose network namespace this is, or a container on it. Another network
         namespace with the same process ids is another node that shares the machine."""
         try:
-            return self.host.link("/proc/%d/ns/net" % pid) == self.host.link("/proc/self/ns/net") or \
-                self.host.link("/proc/%d/ns/pid" % pid) != self.host.link("/proc/self/ns/pid")
+            return self.host.link("/proc/%d/ns/net" % pid) == self.host.link("/proc/self/ns/net") or self.host.link(
+                "/proc/%d/ns/pid" % pid
+            ) != self.host.link("/proc/self/ns/pid")
         except HostError:
             return True
 
@@ -138,14 +158,22 @@ class Node:
         tops = [request["guard"]] if request.get("guard") else list(request.get("pids") or ())
         if tops:
             below = [proc for top in tops for proc in machine.below(top) if proc.pid != request.get("guard")]
-            chosen = [proc.pid for proc in below if roles.is_launcher(proc) or (roles.is_python(proc) and not roles.is_helper(proc))]
+            chosen = [
+                proc.pid
+                for proc in below
+                if roles.is_launcher(proc) or (roles.is_python(proc) and not roles.is_helper(proc))
+            ]
             return chosen, {proc.pid for proc in below}
         return self._search(machine, request), set()
 
     def _search(self, machine: Machine, request: Mapping[str, Any]) -> List[int]:
         """Without a pid: who meets at the same place, who is of the same Ray job, else every engine of several nodes."""
         mine = set(_ancestors(machine, os.getpid()))
-        pythons = [proc for proc in machine.pythons() if proc.pid not in mine and not proc.command.startswith(_TASK) and self._near(proc.pid)]
+        pythons = [
+            proc
+            for proc in machine.pythons()
+            if proc.pid not in mine and not proc.command.startswith(_TASK) and self._near(proc.pid)
+        ]
         if request.get("ray"):
             return [proc.pid for proc in pythons if self._of_job(proc, request.get("job"))]
         meeting = tuple(request.get("meeting") or ())
@@ -196,7 +224,7 @@ def tail(path: str) -> List[str]:
     except OSError:
         return []
     lines = [line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n")]
-    return [line for line in lines[1 if start else 0:] if line.strip()][-LINES:]
+    return [line for line in lines[1 if start else 0 :] if line.strip()][-LINES:]
 
 
 def number_by_log(state: RankState) -> None:
@@ -210,7 +238,7 @@ def brought(packed: str) -> None:
     descriptor = os.memfd_create("ncdiag-py-spy", 0)
     raw = zlib.decompress(base64.b64decode(packed))
     while raw:
-        raw = raw[os.write(descriptor, raw):]
+        raw = raw[os.write(descriptor, raw) :]
     stacks.PROGRAM = "/proc/%d/fd/%d" % (os.getpid(), descriptor)
 
 
@@ -220,7 +248,10 @@ def find_py_spy(node: Node) -> Optional[str]:
         return stacks.py_spy()
     machine = Machine(node.host)
     for proc in machine.pythons():
-        beside = os.path.join(os.path.dirname(proc.argv[0]) if proc.argv and proc.argv[0].startswith("/") else os.path.dirname(proc.exe), "py-spy")
+        beside = os.path.join(
+            os.path.dirname(proc.argv[0]) if proc.argv and proc.argv[0].startswith("/") else os.path.dirname(proc.exe),
+            "py-spy",
+        )
         if os.access(beside, os.X_OK):
             stacks.PROGRAM = beside
             return beside
@@ -238,7 +269,7 @@ def serve() -> None:
             continue
         try:
             _say(node.look(request))
-        except Exception as error:      # the fence of this node: the controller says why it has nothing of it
+        except Exception as error:  # the fence of this node: the controller says why it has nothing of it
             _say({"node": node.host.node, "error": "%s: %s" % (type(error).__name__, error)})
 
 

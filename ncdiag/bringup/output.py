@@ -43,7 +43,7 @@ class Output:
         with self._lock:
             self.grew_at, self.size = time.monotonic(), self.size + len(data)
             *lines, rest = (self._open[stderr] + data).split(b"\n")
-            self._open[stderr] = rest[-LINE * 4:]
+            self._open[stderr] = rest[-LINE * 4 :]
             for line in lines:
                 self._keep(line)
             if bar := _BAR.findall(rest.decode("utf-8", "replace")):
@@ -65,7 +65,11 @@ class Output:
     def lines(self) -> list[str]:
         """All that is kept, with what stands in a line that is not ended yet (a progress bar)."""
         with self._lock:
-            rest = [redact.text(raw.decode("utf-8", "backslashreplace").rpartition("\r")[2][:LINE]) for raw in self._open.values() if raw.strip()]
+            rest = [
+                redact.text(raw.decode("utf-8", "backslashreplace").rpartition("\r")[2][:LINE])
+                for raw in self._open.values()
+                if raw.strip()
+            ]
             return [*self._head, *self._tail, *rest]
 
     def lend(self, states: Iterable[RankState]) -> None:
@@ -75,7 +79,7 @@ class Output:
         for state in states:
             if not state.log_source and lines:
                 whole = logtail.own_lines(log, (state.pid, state.ns_pid), shared=True)
-                if (whole and len(whole) < len(lines[-logtail.LINES:])) or _one_voice(lines):
+                if (whole and len(whole) < len(lines[-logtail.LINES :])) or _one_voice(lines):
                     state.log_tail, state.log_source = whole, NAME
                     state.silent_s = round(time.monotonic() - self.grew_at, 1)
                     number_by_log(state)

@@ -40,9 +40,15 @@ def ncdiag_look(content: bytes, run: str, request: str, py_spy: str, timeout_s: 
     descriptor = os.memfd_create("ncdiag", 0)
     try:
         while content:
-            content = content[os.write(descriptor, content):]
+            content = content[os.write(descriptor, content) :]
         path = "/proc/%d/fd/%d" % (os.getpid(), descriptor)
-        done = subprocess.run([sys.executable, "-S", "-I", "-c", run, path], input=(request + "\n" + py_spy).encode(), capture_output=True, timeout=timeout_s, check=False)
+        done = subprocess.run(
+            [sys.executable, "-S", "-I", "-c", run, path],
+            input=(request + "\n" + py_spy).encode(),
+            capture_output=True,
+            timeout=timeout_s,
+            check=False,
+        )
         return done.stdout.decode("utf-8", "replace") or done.stderr.decode("utf-8", "replace")[-500:]
     except subprocess.TimeoutExpired:
         return "no answer within %g s" % timeout_s
@@ -84,7 +90,11 @@ class Bridge:
             if not info["Alive"]:
                 answers.append({"node": name, "error": "Ray counts this node as dead"})
                 continue
-            task = ray.remote(ncdiag_look).options(num_cpus=0, max_retries=0, scheduling_strategy=NodeAffinitySchedulingStrategy(info["NodeID"], soft=False))
+            task = ray.remote(ncdiag_look).options(
+                num_cpus=0,
+                max_retries=0,
+                scheduling_strategy=NodeAffinitySchedulingStrategy(info["NodeID"], soft=False),
+            )
             text = json.dumps({**request, "memory": self._memory.get(info["NodeID"])})
             waiting[task.remote(self.references[0], _RUN, text, self.references[1], TASK_S - 2)] = name, info["NodeID"]
         ready, late = ray.wait(list(waiting), num_returns=len(waiting), timeout=TASK_S)
@@ -95,7 +105,12 @@ class Bridge:
                 self._memory[node_id] = answer.pop("memory", None)
                 answers.append(answer)
             except ray.exceptions.RayError as error:
-                answers.append({"node": waiting[reference][0], "error": "its Ray task failed: %s" % str(error).strip().splitlines()[0][:300]})
+                answers.append(
+                    {
+                        "node": waiting[reference][0],
+                        "error": "its Ray task failed: %s" % str(error).strip().splitlines()[0][:300],
+                    }
+                )
         for reference in late:
             ray.cancel(reference, force=True)
             answers.append({"node": waiting[reference][0], "error": "no answer through Ray within %g s" % TASK_S})
@@ -105,8 +120,11 @@ class Bridge:
 def _answer(node: str, printed: str) -> Dict[str, Any]:
     for line in printed.splitlines():
         if line.startswith(MARK):
-            return dict(json.loads(line[len(MARK):]))
-    return {"node": node, "error": printed.strip().splitlines()[-1][:300] if printed.strip() else "its sampler said nothing"}
+            return dict(json.loads(line[len(MARK) :]))
+    return {
+        "node": node,
+        "error": printed.strip().splitlines()[-1][:300] if printed.strip() else "its sampler said nothing",
+    }
 
 
 def serve() -> None:

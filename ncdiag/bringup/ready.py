@@ -50,8 +50,13 @@ class Asker:
         self._key, self._model, self._timeout_s = api_key, model, timeout_s
         self._stop = threading.Event()
         context = ssl.create_default_context()
-        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE      # its own server, often with a certificate of its own
-        self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context))
+        context.check_hostname, context.verify_mode = (
+            False,
+            ssl.CERT_NONE,
+        )  # its own server, often with a certificate of its own
+        self._opener = urllib.request.build_opener(
+            urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context)
+        )
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
@@ -82,14 +87,22 @@ class Asker:
         self.check.model = self._model if self._model and self._model in names else names[0]
         self.check.asked = True
         started = time.monotonic()
-        answer = self._ask("/v1/completions", {"model": self.check.model, "prompt": "Hello", "max_tokens": 4, "temperature": 0}, self._timeout_s)
+        answer = self._ask(
+            "/v1/completions",
+            {"model": self.check.model, "prompt": "Hello", "max_tokens": 4, "temperature": 0},
+            self._timeout_s,
+        )
         self.check.completion_tokens = (answer.get("usage") or {}).get("completion_tokens")
         if not answer.get("choices"):
             raise ValueError("its answer holds no choices")
         self.check.latency_s = round(time.monotonic() - started, 3)
 
     def _ask(self, path: str, body: dict[str, Any] | None, timeout_s: float) -> Any:
-        request = urllib.request.Request(self.check.url + path, json.dumps(body).encode() if body is not None else None, {"Content-Type": "application/json"})
+        request = urllib.request.Request(
+            self.check.url + path,
+            json.dumps(body).encode() if body is not None else None,
+            {"Content-Type": "application/json"},
+        )
         if self._key:
             request.add_header("Authorization", f"Bearer {self._key}")
         with self._opener.open(request, timeout=timeout_s) as reply:

@@ -51,9 +51,28 @@ class Attached:
 class Session:
     """Use as a context: what was started ends with it."""
 
-    def __init__(self, *, command_line: Sequence[str], attach: int | None, in_ray: str | None, follow: Sequence[str], nodes: str, ssh_user: str | None, ssh_config: str | None,
-                 no_preflight: bool, stall_after_s: float, on_stall: str, bundle: str | None, timeout_s: float | None, hook: str | None, then: str, quiet_child: str | None,
-                 timeline: str | None, color: str, quiet: bool) -> None:
+    def __init__(
+        self,
+        *,
+        command_line: Sequence[str],
+        attach: int | None,
+        in_ray: str | None,
+        follow: Sequence[str],
+        nodes: str,
+        ssh_user: str | None,
+        ssh_config: str | None,
+        no_preflight: bool,
+        stall_after_s: float,
+        on_stall: str,
+        bundle: str | None,
+        timeout_s: float | None,
+        hook: str | None,
+        then: str,
+        quiet_child: str | None,
+        timeline: str | None,
+        color: str,
+        quiet: bool,
+    ) -> None:
         if bool(command_line) + (attach is not None) + (in_ray is not None) != 1:
             raise SessionError("give one of: -- COMMAND…, --attach PID, --ray")
         self._stall_after_s, self._timeout_s, self._on_stall = stall_after_s, timeout_s, on_stall
@@ -77,7 +96,7 @@ class Session:
         self._nodes = nodes
         self._ssh = {"ssh_user": ssh_user, "ssh_config": ssh_config}
         try:
-            self._file = open(quiet_child, "wb") if quiet_child else None      # noqa: SIM115
+            self._file = open(quiet_child, "wb") if quiet_child else None  # noqa: SIM115
         except OSError as error:
             raise SessionError(f"cannot write {quiet_child}: {error.strerror}") from None
         self.screen = report.Screen(color=color, quiet=quiet)
@@ -87,17 +106,19 @@ class Session:
     def _read_engine(self, command_line: Sequence[str]) -> command.Engine:
         if self._attach is None:
             return command.read(command_line, os.environ)
-        host = Host(pid=self._attach)
         try:
-            argv = [part for part in host.read(f"/proc/{self._attach}/cmdline").split("\0") if part]
-            return command.read(argv, host.environ())
+            return _engine_of(self._attach)
         except HostError:
-            raise SessionError(f"no process {self._attach} here that may be looked at; run ncdiag as root or as its user") from None
+            raise SessionError(
+                f"no process {self._attach} here that may be looked at; run ncdiag as root or as its user"
+            ) from None
 
     def __enter__(self) -> Session:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if self._child is not None:
             self._child.stop()
         self._eyes.close()
@@ -123,8 +144,17 @@ class Session:
             process = self._begin()
         except StartError as error:
             raise SessionError(str(error)) from None
-        self._watch = Watch(process, self._eyes, self.output, self.engine, self, stall_after_s=self._stall_after_s, stop_on_stall=self._on_stall == "stop",
-                            timeout_s=self._timeout_s, extra=self._extra)
+        self._watch = Watch(
+            process,
+            self._eyes,
+            self.output,
+            self.engine,
+            self,
+            stall_after_s=self._stall_after_s,
+            stop_on_stall=self._on_stall == "stop",
+            timeout_s=self._timeout_s,
+            extra=self._extra,
+        )
         self._watch.stopping = self._interrupted
         return self._ended(self._watch.until_ready())
 
@@ -154,25 +184,24 @@ class Session:
 
     def _extra(self, states: Sequence[RankState]) -> Mapping[str, Any]:
         """What every look asks besides: followed files, the Ray job. The bridge to Ray comes with the first engine core."""
+        server = next((state for state in states if state.role == "api-server" and state.state != "gone"), None)
+        if not self.engine.serves and server is not None and self._watch is not None:
+            with contextlib.suppress(HostError):  # a script: only now its engine's command line is known
+                self.engine = self._watch.engine = _engine_of(server.pid)
         wants_ray = self.engine.ray or any(state.role == "ray-worker" for state in states)
-        core = next((state for state in states if state.role in ("engine-core", "api-server") and state.state != "gone"), None)
+        core = next(
+            (state for state in states if state.role in ("engine-core", "api-server") and state.state != "gone"), None
+        )
         if wants_ray and core is not None and not self._ray_started and self._in_ray is None:
             self._ray_started = True
             found = environment_of.find(Host(pid=core.pid))
             address = core.settings.get("RAY_ADDRESS") or "auto"
-            self._eyes.agents.append(ray_agent(found.python if found is not None else sys.executable, address, self._environment(core.pid)))
+            self._eyes.agents.append(
+                ray_agent(found.python if found is not None else sys.executable, address, _environment(core.pid))
+            )
         answers = self._watch.answers if self._watch is not None else []
         self._job = next((answer["job"] for answer in answers if answer.get("job")), self._job)
         return {"files": self._follow, "job": self._job}
-
-    @staticmethod
-    def _environment(pid: int) -> dict[str, str]:
-        """The engine's environment, as it is: Ray's token and settings are in it. It goes to the bridge only."""
-        try:
-            content = Host().read_bytes(f"/proc/{pid}/environ").decode("utf-8", "surrogateescape")
-        except HostError:
-            return dict(os.environ)
-        return dict(item.split("=", 1) for item in content.split("\0") if "=" in item)
 
     def _preflight(self) -> None:
         from ncdiag.bringup import preflight
@@ -194,8 +223,17 @@ class Session:
         self.screen.say(report.stall_as_text(at_s, quiet_s, verdict, content.not_read(), color="never"))
         if self._on_stall == "bundle":
             self._save(content)
-        self._call_hook({"schema": SCHEMA, "command": "bringup", "event": "stall", "at_s": round(at_s, 2), "quiet_s": round(quiet_s, 1), "verdict": verdict.kind,
-                         **{name: value for name, value in verdict.as_dict().items() if name != "kind"}})
+        self._call_hook(
+            {
+                "schema": SCHEMA,
+                "command": "bringup",
+                "event": "stall",
+                "at_s": round(at_s, 2),
+                "quiet_s": round(quiet_s, 1),
+                "verdict": verdict.kind,
+                **{name: value for name, value in verdict.as_dict().items() if name != "kind"},
+            }
+        )
 
     def moves_again(self, at_s: float, after_s: float) -> None:
         self.screen.say(f"ncdiag {at_s:6.1f} s  it moves again")
@@ -213,9 +251,18 @@ class Session:
         if not self._hook:
             return
         try:
-            done = subprocess.run(["sh", "-c", self._hook], input=json.dumps(redact.data(data)).encode(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, timeout=HOOK_S, check=False)
+            done = subprocess.run(
+                ["sh", "-c", self._hook],
+                input=json.dumps(redact.data(data)).encode(),
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                timeout=HOOK_S,
+                check=False,
+            )
             if done.returncode:
-                self.screen.say(f"--hook ended with status {done.returncode}: {done.stderr.decode('utf-8', 'replace').strip()[-300:]}")
+                self.screen.say(
+                    f"--hook ended with status {done.returncode}: {done.stderr.decode('utf-8', 'replace').strip()[-300:]}"
+                )
         except subprocess.TimeoutExpired:
             self.screen.say(f"--hook gave no end within {HOOK_S:g} s and was ended")
 
@@ -230,9 +277,16 @@ class Session:
         return result
 
     def _data(self, result: Result) -> dict[str, Any]:
-        return {"outcome": result.outcome, "took_s": result.took_s, "exit_status": self._child.exit if self._child is not None else None,
-                "check": result.check.as_dict() if result.check is not None else None, "summary": result.summary.as_dict() if result.summary is not None else None,
-                "stalls": result.stalls, "not_read": result.errors, "timeline": result.timeline.as_dict()}
+        return {
+            "outcome": result.outcome,
+            "took_s": result.took_s,
+            "exit_status": self._child.exit if self._child is not None else None,
+            "check": result.check.as_dict() if result.check is not None else None,
+            "summary": result.summary.as_dict() if result.summary is not None else None,
+            "stalls": result.stalls,
+            "not_read": result.errors,
+            "timeline": result.timeline.as_dict(),
+        }
 
     def as_text(self, result: Result, color: str | None) -> str:
         return report.result_as_text(self._data(result), result.causes, color=color)
@@ -241,3 +295,16 @@ class Session:
         return report.as_json(self._data(result), result.causes, result.verdict, code)
 
 
+def _environment(pid: int) -> dict[str, str]:
+    """The environment of a process as it is, secrets and all: it goes to the bridge to Ray only, which needs its token."""
+    try:
+        content = Host().read_bytes(f"/proc/{pid}/environ").decode("utf-8", "surrogateescape")
+    except HostError:
+        return dict(os.environ)
+    return dict(item.split("=", 1) for item in content.split("\0") if "=" in item)
+
+
+def _engine_of(pid: int) -> command.Engine:
+    """What the command line of a running process says. Raises HostError."""
+    argv = Host().read_bytes(f"/proc/{pid}/cmdline").decode("utf-8", "surrogateescape").split("\0")
+    return command.read([part for part in argv if part], _environment(pid))

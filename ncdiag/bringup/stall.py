@@ -45,7 +45,11 @@ class Stall:
         """Takes one look in. `news_at`: when something new was last printed."""
         views = [look(state) for state in states]
         stages = {key(view.state): "gone" if view.verdict == "dead" else view.stage for view in views}
-        changed = [view for view in views if stages[key(view.state)] != self._stages.get(key(view.state)) and view.stage != "unknown"]
+        changed = [
+            view
+            for view in views
+            if stages[key(view.state)] != self._stages.get(key(view.state)) and view.stage != "unknown"
+        ]
         before = self.moved_at
         if changed or set(stages) != set(self._stages) or any(view.verdict == "progressing" for view in views):
             self.moved_at = now

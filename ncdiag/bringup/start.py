@@ -27,7 +27,14 @@ class StartError(Exception):
 class Child:
     """A started command. `pid` is the command's own; everything it starts stays below `guard`."""
 
-    def __init__(self, command: Sequence[str], sink: Sink, *, terminal: bool = False, environment: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        command: Sequence[str],
+        sink: Sink,
+        *,
+        terminal: bool = False,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         self.command = list(command)
         self.exit: int | None = None
         self.left: list[int] = []
@@ -37,21 +44,32 @@ class Child:
         self._said = threading.Condition()
         self.pid = 0
         self._failed = ""
-        control, self._control = os.pipe()
+        control, write_control = os.pipe()
+        self._control: int | None = write_control
         self._status, status = os.pipe()
         out, out_child = pty.openpty() if terminal else os.pipe()
         err, err_child = (None, out_child) if terminal else os.pipe()
-        self._guard = subprocess.Popen([sys.executable, "-S", "-I", str(GUARD), str(control), str(status), "--", *command], stdin=None if sys.stdin and sys.stdin.isatty() else subprocess.DEVNULL,
-                                       stdout=out_child, stderr=err_child, pass_fds=(control, status), env=environment)
+        self._guard = subprocess.Popen(
+            [sys.executable, "-S", "-I", str(GUARD), str(control), str(status), "--", *command],
+            stdin=None if sys.stdin and sys.stdin.isatty() else subprocess.DEVNULL,
+            stdout=out_child,
+            stderr=err_child,
+            pass_fds=(control, status),
+            env=environment,
+        )
         for descriptor in {control, status, out_child, err_child}:
             os.close(descriptor)
         self.guard = self._guard.pid
-        self._threads = [threading.Thread(target=self._listen, daemon=True), threading.Thread(target=self._pass_on, args=(out, err), daemon=True)]
+        self._threads = [
+            threading.Thread(target=self._listen, daemon=True),
+            threading.Thread(target=self._pass_on, args=(out, err), daemon=True),
+        ]
         for thread in self._threads:
             thread.start()
         with self._said:
             self._said.wait_for(lambda: self.pid or self._failed, 30)
         if not self.pid:
+            self.stop(0.5)
             raise StartError(self._failed or f"the guard of {command[0]} did not start")
 
     @property
@@ -77,7 +95,7 @@ class Child:
             for descriptor in select.select(list(streams), [], [])[0]:
                 try:
                     data = os.read(descriptor, CHUNK)
-                except OSError:      # a terminal whose other side is closed
+                except OSError:  # a terminal whose other side is closed
                     data = b""
                 if data:
                     self._sink(streams[descriptor], data)
@@ -86,8 +104,9 @@ class Child:
                     del streams[descriptor]
 
     def _tell(self, word: bytes) -> None:
-        with contextlib.suppress(OSError):
-            os.write(self._control, word)
+        if self._control is not None:
+            with contextlib.suppress(OSError):
+                os.write(self._control, word)
 
     def kill(self) -> None:
         """SIGKILL to all of it, now."""
@@ -105,4 +124,7 @@ class Child:
             self._guard.wait(5)
         for thread in self._threads:
             thread.join(2)
+        if self._control is not None:
+            os.close(self._control)
+            self._control = None
         return self.over

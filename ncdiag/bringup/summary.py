@@ -25,7 +25,7 @@ _GOOD = ("healthy", "slow-not-hung", "unresolved")
 class KvCache:
     """None: the log does not say it."""
 
-    tokens: int | None = None
+    kv_tokens: int | None = None
     block_size: int | None = None
     blocks: int | None = None
     max_model_len: int | None = None
@@ -34,13 +34,15 @@ class KvCache:
 
     def sentence(self) -> str:
         """Empty where nothing is known."""
-        if self.tokens is None:
+        if self.kv_tokens is None:
             return ""
-        parts = [f"{self.tokens:,} tokens"]
+        parts = [f"{self.kv_tokens:,} tokens"]
         if self.blocks and self.block_size:
             parts.append(f"{self.blocks:,} blocks of {self.block_size}")
         if self.requests is not None and self.max_model_len:
-            parts.append(f"{self.requests:.1f} requests at a time of the full {self.max_model_len:,} tokens; more where they are shorter")
+            parts.append(
+                f"{self.requests:.1f} requests at a time of the full {self.max_model_len:,} tokens; more where they are shorter"
+            )
         return ", ".join(parts)
 
 
@@ -52,12 +54,18 @@ class Summary:
     warnings: list[Cause] = field(default_factory=list)
 
     def as_dict(self) -> dict[str, Any]:
-        return {"kv_cache": {**vars(self.kv_cache), "sentence": self.kv_cache.sentence()}, "network": self.network, "warnings": [cause.as_dict() for cause in self.warnings]}
+        return {
+            "kv_cache": {**vars(self.kv_cache), "sentence": self.kv_cache.sentence()},
+            "network": self.network,
+            "warnings": [cause.as_dict() for cause in self.warnings],
+        }
 
 
 def summarise(logs: dict[str, list[str]], states: Sequence[RankState], engine: Engine) -> Summary:
     """From all logs of the start, and the last look."""
-    found = of_streams(Stream(name, iter([raw]), raw) for name, lines in sorted(logs.items()) if (raw := "\n".join(lines).encode()))
+    found = of_streams(
+        Stream(name, iter([raw]), raw) for name, lines in sorted(logs.items()) if (raw := "\n".join(lines).encode())
+    )
     lines = [line for part in logs.values() for line in part]
     warnings = [cause for cause in found.verdict.causes if cause.cause not in _GOOD and cause.confidence != "possible"]
     networks = sorted({process.network for process in found.nccl.processes if process.network})
@@ -71,7 +79,7 @@ def kv_cache(lines: Iterable[str], engine: Engine) -> KvCache:
     for line in lines:
         if match := _TOKENS.search(line):
             tokens = int(match[1].replace(",", ""))
-            cache.tokens = min(cache.tokens or tokens, tokens)
+            cache.kv_tokens = min(cache.kv_tokens or tokens, tokens)
         if match := _CONCURRENCY.search(line):
             cache.max_model_len, cache.requests = int(match[1].replace(",", "")), float(match[2])
         if match := _BLOCKS.search(line):
@@ -80,13 +88,13 @@ def kv_cache(lines: Iterable[str], engine: Engine) -> KvCache:
             cache.block_size = int(match[1] or match[2])
         if cache.max_model_len is None and (match := _MAX_LEN.search(line)):
             cache.max_model_len = int(match[1] or match[2])
-    if cache.tokens is None and cache.blocks:
+    if cache.kv_tokens is None and cache.blocks:
         cache.block_size = cache.block_size or _DEFAULT_BLOCK
-        cache.tokens = cache.blocks * cache.block_size
-    elif cache.tokens and cache.block_size and not cache.blocks:
-        cache.blocks = cache.tokens // cache.block_size
-    if cache.tokens and cache.max_model_len and cache.requests is None:
-        cache.requests = cache.tokens / cache.max_model_len
+        cache.kv_tokens = cache.blocks * cache.block_size
+    elif cache.kv_tokens and cache.block_size and not cache.blocks:
+        cache.blocks = cache.kv_tokens // cache.block_size
+    if cache.kv_tokens and cache.max_model_len and cache.requests is None:
+        cache.requests = cache.kv_tokens / cache.max_model_len
     return cache
 
 
@@ -96,10 +104,19 @@ def _sockets(states: Sequence[RankState]) -> str:
     if len(homes) < 2:
         return ""
     pairs = set()
-    ends = {(socket.remote, socket.local): state for state in states for socket in state.sockets if socket.state == "ESTABLISHED"}
+    ends = {
+        (socket.remote, socket.local): state
+        for state in states
+        for socket in state.sockets
+        if socket.state == "ESTABLISHED"
+    }
     for state in states:
         for socket in state.sockets:
             other = ends.get((socket.local, socket.remote))
             if other is not None and (other.node, other.netns) != (state.node, state.netns) and state.rank is not None:
                 pairs.add(f"{state.node} {socket.local.rpartition(':')[0]}")
-    return ("sockets between " + ", ".join(sorted(pairs)) if pairs else "") + ("; NCCL_DEBUG=INFO shows NCCL's own choice" if any("NCCL" in key for state in states for key in state.settings) else "")
+    return ("sockets between " + ", ".join(sorted(pairs)) if pairs else "") + (
+        "; NCCL_DEBUG=INFO shows NCCL's own choice"
+        if any("NCCL" in key for state in states for key in state.settings)
+        else ""
+    )

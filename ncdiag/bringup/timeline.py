@@ -70,11 +70,29 @@ class Timeline:
 
     def first_end(self) -> Row | None:
         """The process that ended first, where one did before the others."""
-        ended = sorted((row for row in self._rows.values() if row.ended_s is not None), key=lambda row: row.ended_s or 0.0)
-        return ended[0] if ended and (len(ended) == 1 or (ended[1].ended_s or 0.0) > (ended[0].ended_s or 0.0)) else None
+        ended = sorted(
+            (row for row in self._rows.values() if row.ended_s is not None), key=lambda row: row.ended_s or 0.0
+        )
+        return (
+            ended[0] if ended and (len(ended) == 1 or (ended[1].ended_s or 0.0) > (ended[0].ended_s or 0.0)) else None
+        )
 
     def as_dict(self) -> dict[str, Any]:
         """`rows`: node, pid, role, rank, `spans` of stage, from_s, to_s; `events`."""
-        return {"rows": [{"node": row.node, "pid": row.pid, "role": row.role, "rank": row.rank, "ended_s": row.ended_s,
-                          "spans": [{"stage": stage, "from_s": round(start, 2), "to_s": round(end, 2)} for stage, start, end in row.spans]} for row in self.rows],
-                "events": self.events}
+        return {
+            "rows": [
+                {
+                    "node": row.node,
+                    "pid": row.pid,
+                    "role": row.role,
+                    "rank": row.rank,
+                    "ended_s": row.ended_s,
+                    "spans": [
+                        {"stage": stage, "from_s": round(start, 2), "to_s": round(end, 2)}
+                        for stage, start, end in row.spans
+                    ],
+                }
+                for row in self.rows
+            ],
+            "events": self.events,
+        }

@@ -36,7 +36,11 @@ def states_of(answers: Sequence[Mapping[str, Any]]) -> list[RankState]:
 def logs_of(answers: Sequence[Mapping[str, Any]], output: Output) -> dict[str, list[str]]:
     """Log name -> lines, of all nodes and of the command; with several nodes the name begins with the node's."""
     several = len({answer["node"] for answer in answers}) > 1
-    logs = {(f"{answer['node']}:{name}" if several else name): list(lines) for answer in answers for name, lines in answer.get("logs", {}).items()}
+    logs = {
+        (f"{answer['node']}:{name}" if several else name): list(lines)
+        for answer in answers
+        for name, lines in answer.get("logs", {}).items()
+    }
     if lines := output.lines:
         logs[NAME] = lines
     return logs
@@ -62,26 +66,59 @@ def content_of(answers: Sequence[Mapping[str, Any]], output: Output, meta: Mappi
     return content
 
 
-def failure(answers: Sequence[Mapping[str, Any]], output: Output, timeline: Timeline, exit_code: int | None) -> list[Cause]:
+def failure(
+    answers: Sequence[Mapping[str, Any]], output: Output, timeline: Timeline, exit_code: int | None
+) -> list[Cause]:
     """Why a start ended: the first error of all logs; where they name none, the process that ended first."""
     logs = logs_of(answers, output)
-    found = of_streams(Stream(name, iter([raw]), raw) for name, lines in sorted(logs.items()) if (raw := "\n".join(lines).encode())).verdict.causes
+    found = of_streams(
+        Stream(name, iter([raw]), raw) for name, lines in sorted(logs.items()) if (raw := "\n".join(lines).encode())
+    ).verdict.causes
     causes = [cause for cause in found if cause.cause not in ("healthy", "slow-not-hung")]
     for cause in causes:
         _place(cause, timeline, [answer["node"] for answer in answers])
     first = timeline.first_end()
-    if first is not None and (not causes or causes[0].cause in _GENERIC) and first.role not in ("api-server", "launcher"):
-        evidence = [Evidence(f"process {first.pid} on {first.node}", f"it ended at {first.ended_s:.1f} s, before the others")]
-        summary = f"{first.name} ({first.node}, pid {first.pid}) ended before the others" + ("; its log holds no error of its own" if not causes or causes[0].cause in ("unresolved", "rank-died") else "")
+    if (
+        first is not None
+        and (not causes or causes[0].cause in _GENERIC)
+        and first.role not in ("api-server", "launcher")
+    ):
+        evidence = [
+            Evidence(f"process {first.pid} on {first.node}", f"it ended at {first.ended_s:.1f} s, before the others")
+        ]
+        summary = f"{first.name} ({first.node}, pid {first.pid}) ended before the others" + (
+            "; its log holds no error of its own"
+            if not causes or causes[0].cause in ("unresolved", "rank-died")
+            else ""
+        )
         where = {"node": first.node, "rank": first.rank, "stage": first.spans[-1][0] if first.spans else None}
         place = {name: value for name, value in where.items() if value is not None}
         if causes and causes[0].cause == "engine-exception":
             causes[0].where = {**place, **causes[0].where}
         else:
             old = [item for cause in causes for item in cause.evidence][:6]
-            causes = [Cause("rank-died", "likely", summary, place, evidence + old, [], "read the kernel log of that node (dmesg: out of memory?) and what else could have ended it; restart all ranks together"), *causes[1:]]
+            causes = [
+                Cause(
+                    "rank-died",
+                    "likely",
+                    summary,
+                    place,
+                    evidence + old,
+                    [],
+                    "read the kernel log of that node (dmesg: out of memory?) and what else could have ended it; restart all ranks together",
+                ),
+                *causes[1:],
+            ]
     if not causes:
-        causes = [Cause("unresolved", "possible", f"it ended with status {exit_code} and printed nothing that says why", {}, [Evidence(NAME, line) for line in output.lines[-5:]])]
+        causes = [
+            Cause(
+                "unresolved",
+                "possible",
+                f"it ended with status {exit_code} and printed nothing that says why",
+                {},
+                [Evidence(NAME, line) for line in output.lines[-5:]],
+            )
+        ]
     return causes
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from ncdiag import stages
 from ncdiag.bringup import ready, verdicts
 from ncdiag.bringup.agents import Eyes
 from ncdiag.bringup.command import Engine
@@ -16,7 +17,7 @@ from ncdiag.bringup.summary import Summary, summarise
 from ncdiag.bringup.timeline import Timeline
 from ncdiag.hang.content import DumpContent
 from ncdiag.hang.verdict import Verdict
-from ncdiag.model import Cause, RankState
+from ncdiag.model import Cause, Evidence, RankState
 
 PERIOD_S, LOAD = 2.0, 10.0
 """Seconds between looks; at least LOAD times what a look costs, so that the watch takes no more than a tenth."""
@@ -61,8 +62,19 @@ class Result:
 
 
 class Watch:
-    def __init__(self, process: Process, eyes: Eyes, output: Output, engine: Engine, voice: Voice, *, stall_after_s: float, stop_on_stall: bool = False,
-                 timeout_s: float | None = None, extra: Callable[[Sequence[RankState]], Mapping[str, Any]] = lambda states: {}) -> None:
+    def __init__(
+        self,
+        process: Process,
+        eyes: Eyes,
+        output: Output,
+        engine: Engine,
+        voice: Voice,
+        *,
+        stall_after_s: float,
+        stop_on_stall: bool = False,
+        timeout_s: float | None = None,
+        extra: Callable[[Sequence[RankState]], Mapping[str, Any]] = lambda states: {},
+    ) -> None:
         self.process, self.eyes, self.output, self.engine, self.voice = process, eyes, output, engine, voice
         self.started = time.monotonic()
         self.stall = Stall(max(stall_after_s, MIN_STALL_S), self.started)
@@ -118,7 +130,13 @@ class Watch:
 
     def _pause(self) -> None:
         until = time.monotonic() + max(PERIOD_S, LOAD * self.eyes.cost_s)
-        while time.monotonic() < until and not self.stopping and not self.process.over and self.process.exit is None and not self._up():
+        while (
+            time.monotonic() < until
+            and not self.stopping
+            and not self.process.over
+            and self.process.exit is None
+            and not self._up()
+        ):
             time.sleep(0.05)
 
     def _look(self) -> Picture:
@@ -135,22 +153,30 @@ class Watch:
         """Whether there is a result of the request, or, without a server to ask, whether all ranks are ready."""
         if self.engine.serves and not self.engine.headless:
             if self._asker is None:
-                self._asker = ready.Asker(self.engine.url, self.engine.api_key, self.engine.served_name or self.engine.model)
+                self._asker = ready.Asker(
+                    self.engine.url, self.engine.api_key, self.engine.served_name or self.engine.model
+                )
             return self._asker.check.done
         if not self.engine.headless:
             return False
         members = [row for row in self.timeline.rows if row.ended_s is None]
-        return bool(members) and all(row.spans and row.spans[-1][0] == "ready" for row in members) and any(row.rank is not None for row in members)
+        return (
+            bool(members)
+            and all(row.spans and row.spans[-1][0] == "ready" for row in members)
+            and any(row.rank is not None for row in members)
+        )
 
     def _ended(self) -> Result | None:
         if self.process.exit is None and not self.process.over:
             return None
         if self.process.exit == 0 or (self.process.exit is None and not verdicts.logs_of(self.answers, self.output)):
             if not self.process.over and self.states and any(state.state != "gone" for state in self.states):
-                return None       # a script that has left its engine behind: the watch is over the engine
+                return None  # a script that has left its engine behind: the watch is over the engine
             return self._result("finished")
         answers = self.eyes.look(False, self._extra(self.states))
-        self.timeline.see(self.at_s, self.stall.see(time.monotonic(), verdicts.states_of(answers), self.output.news_at).views)
+        self.timeline.see(
+            self.at_s, self.stall.see(time.monotonic(), verdicts.states_of(answers), self.output.news_at).views
+        )
         return self._result("failed", verdicts.failure(answers, self.output, self.timeline, self.process.exit))
 
     def _came_up(self) -> Result:
@@ -188,14 +214,28 @@ class Watch:
     def _idle(self, picture: Picture) -> bool:
         """Everything is up and waits for work: that is not a stall."""
         waits = self._asker is not None and self._asker.check.asked and not self._asker.check.done
-        return not waits and not self.stall.halted and bool(picture.views) and all(view.stage in ("ready", "ray-actor") for view in picture.views) and (
-            self._asker is None or self._asker.check.done)
+        return (
+            not waits
+            and not self.stall.halted
+            and bool(picture.views)
+            and all(view.stage in ("ready", "ray-actor") for view in picture.views)
+            and (self._asker is None or self._asker.check.done)
+        )
 
     def _conclude(self, answers: Sequence[Mapping[str, Any]], quiet_s: float = 0.0) -> None:
-        content = verdicts.content_of(answers, self.output, {"node": answers[0]["node"] if answers else None, "command": "bringup"})
+        content = verdicts.content_of(
+            answers, self.output, {"node": answers[0]["node"] if answers else None, "command": "bringup"}
+        )
         verdict = content.verdict()
         cause = verdict.cause
-        mark = signature(verdict.kind, cause.cause if cause else "", cause.where if cause else {}, [row.name for row in verdict.culprits])
+        if cause is not None:
+            _complete(cause, verdict, answers)
+        mark = signature(
+            verdict.kind,
+            cause.cause if cause else "",
+            cause.where if cause else {},
+            [row.name for row in verdict.culprits],
+        )
         self.verdict = verdict
         if verdict.kind in ("progressing", "healthy") and self._said is None:
             self.timeline.event(self.at_s, "slow", summary=verdict.summary)
@@ -204,7 +244,14 @@ class Watch:
         if mark == self._said:
             return
         self._said = mark
-        self.stalls.append({"at_s": round(self.at_s, 2), "quiet_s": round(quiet_s, 1), "verdict": verdict.kind, "cause": cause.cause if cause else None})
+        self.stalls.append(
+            {
+                "at_s": round(self.at_s, 2),
+                "quiet_s": round(quiet_s, 1),
+                "verdict": verdict.kind,
+                "cause": cause.cause if cause else None,
+            }
+        )
         self.timeline.event(self.at_s, "stall", cause=cause.cause if cause else None, summary=verdict.summary)
         self.voice.stalled(self.at_s, quiet_s, verdict, content)
 
@@ -215,4 +262,25 @@ class Watch:
 
     def _result(self, outcome: str, causes: Sequence[Cause] = ()) -> Result:
         self.timeline.event(self.at_s, outcome)
-        return Result(outcome, round(self.at_s, 2), self.timeline, self._asker.check if self._asker is not None else None, None, list(causes), self.verdict, self.stalls, self.errors)
+        return Result(
+            outcome,
+            round(self.at_s, 2),
+            self.timeline,
+            self._asker.check if self._asker is not None else None,
+            None,
+            list(causes),
+            self.verdict,
+            self.stalls,
+            self.errors,
+        )
+
+
+def _complete(cause: Cause, verdict: Verdict, answers: Sequence[Mapping[str, Any]]) -> None:
+    """Adds the stage in which the others wait, and the node where a rank should be and nothing is."""
+    waiting = [row.stage for row in verdict.ranks if row.rank is not None and row.state == "waiting"]
+    if waiting and cause.cause not in ("healthy", "slow-not-hung"):
+        cause.where.setdefault("stage", min(waiting, key=stages.order))
+    empty = [answer["node"] for answer in answers if not answer.get("error") and not answer.get("states")]
+    if cause.cause == "rank-missing" and len(empty) == 1:
+        cause.where.setdefault("node", empty[0])
+        cause.evidence.append(Evidence(f"processes of {empty[0]}", "none of this engine was found there"))

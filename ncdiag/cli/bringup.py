@@ -19,21 +19,90 @@ if TYPE_CHECKING:
 
 @click.command(context_settings={"ignore_unknown_options": False})
 @click.argument("command_line", nargs=-1, type=click.UNPROCESSED, metavar="-- COMMAND...")
-@click.option("--attach", type=click.IntRange(min=1), metavar="PID", help="Watch a start that runs already: any process of the engine. It is never ended.")
-@click.option("--ray", "in_ray", is_flag=False, flag_value="auto", default=None, metavar="[ADDRESS]", help="Watch the engine in this Ray cluster (default: the one of this node).")
-@click.option("--follow", multiple=True, metavar="FILE", help="A log to read as well, of another node or launcher. May be given more than once.")
-@click.option("--nodes", default="local", show_default=True, metavar="WHERE", help="Where else it has processes: ssh:NODESET or ssh:@HOSTFILE. Nodes of its Ray cluster are found by themselves.")
+@click.option(
+    "--attach",
+    type=click.IntRange(min=1),
+    metavar="PID",
+    help="Watch a start that runs already: any process of the engine. It is never ended.",
+)
+@click.option(
+    "--ray",
+    "in_ray",
+    is_flag=False,
+    flag_value="auto",
+    default=None,
+    metavar="[ADDRESS]",
+    help="Watch the engine in this Ray cluster (default: the one of this node).",
+)
+@click.option(
+    "--follow",
+    multiple=True,
+    metavar="FILE",
+    help="A log to read as well, of another node or launcher. May be given more than once.",
+)
+@click.option(
+    "--nodes",
+    default="local",
+    show_default=True,
+    metavar="WHERE",
+    help="Where else it has processes: ssh:NODESET or ssh:@HOSTFILE. Nodes of its Ray cluster are found by themselves.",
+)
 @click.option("--ssh-user", metavar="USER", help="Log in as this user.")
-@click.option("--ssh-config", type=click.Path(dir_okay=False, exists=True), help="A configuration of OpenSSH other than your own.")
+@click.option(
+    "--ssh-config", type=click.Path(dir_okay=False, exists=True), help="A configuration of OpenSSH other than your own."
+)
 @click.option("--no-preflight", is_flag=True, help="Start without the probes that concern this command line.")
-@click.option("--stall-after", "stall_after_s", type=click.FloatRange(min=1), default=60.0, show_default=True, help="Seconds in which no stage changes, nothing new is printed and nothing moves.")
-@click.option("--on-stall", type=click.Choice(["report", "bundle", "stop"]), default="report", show_default=True, help="Report and go on waiting; save a bundle as well; or end the command.")
-@click.option("--bundle", type=click.Path(), metavar="PATH", help="Where --on-stall bundle saves; default: ncdiag-bringup-TIME.tar.gz here.")
-@click.option("--timeout", "timeout_s", type=click.FloatRange(min=1), help="Seconds after which it must be up; else its verdict is given and it is ended.")
-@click.option("--hook", metavar="CMD", help="A shell command that gets the JSON on its stdin at each stall, when it is up, and when it failed.")
-@click.option("--then", type=click.Choice(["keep", "stop"]), default="keep", show_default=True, help="When it is up: stay with it until it ends, or end it.")
-@click.option("--quiet-child", type=click.Path(dir_okay=False), metavar="FILE", help="The command's output into this file instead of here.")
-@click.option("--timeline", type=click.Path(dir_okay=False), metavar="FILE", help="Save when each process was in which stage, as JSON.")
+@click.option(
+    "--stall-after",
+    "stall_after_s",
+    type=click.FloatRange(min=1),
+    default=60.0,
+    show_default=True,
+    help="Seconds in which no stage changes, nothing new is printed and nothing moves.",
+)
+@click.option(
+    "--on-stall",
+    type=click.Choice(["report", "bundle", "stop"]),
+    default="report",
+    show_default=True,
+    help="Report and go on waiting; save a bundle as well; or end the command.",
+)
+@click.option(
+    "--bundle",
+    type=click.Path(),
+    metavar="PATH",
+    help="Where --on-stall bundle saves; default: ncdiag-bringup-TIME.tar.gz here.",
+)
+@click.option(
+    "--timeout",
+    "timeout_s",
+    type=click.FloatRange(min=1),
+    help="Seconds after which it must be up; else its verdict is given and it is ended.",
+)
+@click.option(
+    "--hook",
+    metavar="CMD",
+    help="A shell command that gets the JSON on its stdin at each stall, when it is up, and when it failed.",
+)
+@click.option(
+    "--then",
+    type=click.Choice(["keep", "stop"]),
+    default="keep",
+    show_default=True,
+    help="When it is up: stay with it until it ends, or end it.",
+)
+@click.option(
+    "--quiet-child",
+    type=click.Path(dir_okay=False),
+    metavar="FILE",
+    help="The command's output into this file instead of here.",
+)
+@click.option(
+    "--timeline",
+    type=click.Path(dir_okay=False),
+    metavar="FILE",
+    help="Save when each process was in which stage, as JSON.",
+)
 @output_options("text", "json")
 @click.pass_obj
 def command(obj: dict[str, Any], format_: str, output: str | None, **options: Any) -> int:
@@ -57,7 +126,9 @@ def command(obj: dict[str, Any], format_: str, output: str | None, **options: An
             result = session.run()
             code = _code(result)
             if output or format_ == "json":
-                write_result(session.as_json(result, code) if format_ == "json" else session.as_text(result, None), output)
+                write_result(
+                    session.as_json(result, code) if format_ == "json" else session.as_text(result, None), output
+                )
             if not (format_ == "json" and not output):
                 _tell(session, result, obj)
             if result.outcome == "ready" and options["then"] == "keep" and session.owns:
@@ -71,7 +142,9 @@ def command(obj: dict[str, Any], format_: str, output: str | None, **options: An
 
 
 def _tell(session: Session, result: Result, obj: dict[str, Any]) -> None:
-    colored = obj["color"] == "always" or (obj["color"] == "auto" and sys.stderr.isatty() and "NO_COLOR" not in os.environ)
+    colored = obj["color"] == "always" or (
+        obj["color"] == "auto" and sys.stderr.isatty() and "NO_COLOR" not in os.environ
+    )
     session.screen.close()
     session.screen.say("\n" + session.as_text(result, "always" if colored else "never"))
 

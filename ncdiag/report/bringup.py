@@ -52,7 +52,9 @@ class Screen:
         self.live = sys.stderr.isatty() and not quiet
         self._quiet, self._color = quiet, color
         self._console = Console(stderr=True, highlight=False, no_color=color == "never" or None)
-        self._live = Live(console=self._console, refresh_per_second=4, transient=True, auto_refresh=True) if self.live else None
+        self._live = (
+            Live(console=self._console, refresh_per_second=4, transient=True, auto_refresh=True) if self.live else None
+        )
         self._both = self.live and sys.stdout.isatty()
         self._open: dict[bool, str] = {False: "", True: ""}
         self._last, self._said_at = "", time.monotonic()
@@ -91,7 +93,11 @@ class Screen:
         now = time.monotonic()
         if not self._quiet and (line != self._last or now - self._said_at > PLAIN_EVERY_S):
             rates = [f"{_who(view)} {rate}" for view in views if (rate := _moves(view))][:3]
-            more = f"; nothing moves for {quiet_s:.0f} s" if quiet_s > PLAIN_EVERY_S else ("; " + ", ".join(rates) if rates and line == self._last else "")
+            more = (
+                f"; nothing moves for {quiet_s:.0f} s"
+                if quiet_s > PLAIN_EVERY_S
+                else ("; " + ", ".join(rates) if rates and line == self._last else "")
+            )
             self.say(f"ncdiag {at_s:6.1f} s  {line}{more}")
             self._last, self._said_at = line, now
 
@@ -137,13 +143,28 @@ def _table(at_s: float, views: Sequence[View], since: Rows, quiet_s: float, erro
     table = Table(title=head, title_justify="left", box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for name in ("rank", "node", "pid", "stage", "in it", "state", "GPU memory", "moves"):
         table.add_column(name, no_wrap=True)
-    slowest = min((stages.order(view.stage) for view in views if view.rank is not None and view.stage != "unknown"), default=None)
+    slowest = min(
+        (stages.order(view.stage) for view in views if view.rank is not None and view.stage != "unknown"), default=None
+    )
     for view in views:
         start = since.since((view.state.node, view.state.pid))
         held = view.state.gpu.get("memory_bytes")
-        last = view.rank is not None and slowest is not None and stages.order(view.stage) == slowest and len({v.stage for v in views if v.rank is not None}) > 1
-        table.add_row(Text(_who(view).removeprefix("rank "), "bold" if last else ""), plain(view.state.node), str(view.state.pid), Text(view.stage + (" ◂ slowest" if last else ""), "bold" if last else ""),
-                      f"{at_s - start:.0f} s" if start is not None else "–", Text(view.verdict, STATES.get(view.verdict, "")), f"{held / 2**30:.1f} GiB" if held else "–", plain(_moves(view)))
+        last = (
+            view.rank is not None
+            and slowest is not None
+            and stages.order(view.stage) == slowest
+            and len({v.stage for v in views if v.rank is not None}) > 1
+        )
+        table.add_row(
+            Text(_who(view).removeprefix("rank "), "bold" if last else ""),
+            plain(view.state.node),
+            str(view.state.pid),
+            Text(view.stage + (" ◂ slowest" if last else ""), "bold" if last else ""),
+            f"{at_s - start:.0f} s" if start is not None else "–",
+            Text(view.verdict, STATES.get(view.verdict, "")),
+            f"{held / 2**30:.1f} GiB" if held else "–",
+            plain(_moves(view)),
+        )
     for error in errors:
         table.add_row("", Text(plain(error), "magenta"))
     return table
@@ -151,7 +172,11 @@ def _table(at_s: float, views: Sequence[View], since: Rows, quiet_s: float, erro
 
 def stall_as_text(at_s: float, quiet_s: float, verdict: Verdict, notes: Sequence[str], *, color: str | None) -> str:
     """The verdict while the engine keeps waiting."""
-    return f"\nncdiag {at_s:6.1f} s  nothing has moved for {quiet_s:.0f} s; the command is left running\n" + verdict_as_text(verdict, notes, color=color) + "\n"
+    return (
+        f"\nncdiag {at_s:6.1f} s  nothing has moved for {quiet_s:.0f} s; the command is left running\n"
+        + verdict_as_text(verdict, notes, color=color)
+        + "\n"
+    )
 
 
 def result_as_text(result: Mapping[str, Any], causes: Sequence[Cause], *, color: str | None) -> str:
@@ -165,23 +190,44 @@ def result_as_text(result: Mapping[str, Any], causes: Sequence[Cause], *, color:
     if result.get("exit_status") not in (None, 0):
         console.print(Text(f"{'':12}the command ended with status {result['exit_status']} after {took:.1f} s"))
     summary = result.get("summary") or {}
-    for name, text in (("KV cache", (summary.get("kv_cache") or {}).get("sentence")), ("network", summary.get("network"))):
+    for name, text in (
+        ("KV cache", (summary.get("kv_cache") or {}).get("sentence")),
+        ("network", summary.get("network")),
+    ):
         if text:
             console.print(Text(f"{'':12}{name}: {plain(text)}"))
     if good or not causes:
         _print_times(console, result["timeline"]["rows"])
     text = buffer.getvalue()
-    shown = list(causes) or [Cause(**{key: value for key, value in cause.items() if key in Cause.__dataclass_fields__ and key not in ("evidence", "secondary")}) for cause in summary.get("warnings", ())]
+    shown = list(causes) or [
+        Cause(
+            **{
+                key: value
+                for key, value in cause.items()
+                if key in Cause.__dataclass_fields__ and key not in ("evidence", "secondary")
+            }
+        )
+        for cause in summary.get("warnings", ())
+    ]
     return text + (("\n" + causes_as_text(shown, color=color)) if shown else "")
 
 
 def _headline(result: Mapping[str, Any]) -> str:
     check, took = result.get("check") or {}, result["took_s"]
     if result["outcome"] == "ready":
-        answer = f"; a completion of {check['completion_tokens'] or '?'} tokens took {check['latency_s']:.2f} s ({plain(check['model'])})" if check.get("latency_s") is not None else ""
+        answer = (
+            f"; a completion of {check['completion_tokens'] or '?'} tokens took {check['latency_s']:.2f} s ({plain(check['model'])})"
+            if check.get("latency_s") is not None
+            else ""
+        )
         return f"up after {took:.1f} s{answer}"
-    words = {"finished": f"the command ended well after {took:.1f} s", "failed": f"it did not come up ({took:.1f} s)", "stalled": f"stopped: it stood still ({took:.1f} s)",
-             "timeout": f"not up within {took:.0f} s", "interrupted": f"interrupted after {took:.1f} s"}
+    words = {
+        "finished": f"the command ended well after {took:.1f} s",
+        "failed": f"it did not come up ({took:.1f} s)",
+        "stalled": f"stopped: it stood still ({took:.1f} s)",
+        "timeout": f"not up within {took:.0f} s",
+        "interrupted": f"interrupted after {took:.1f} s",
+    }
     text = words[result["outcome"]]
     return text + (f"; {plain(check['error'])}" if check.get("error") else "")
 
@@ -189,11 +235,19 @@ def _headline(result: Mapping[str, Any]) -> str:
 def _print_times(console: Console, rows: Iterable[Mapping[str, Any]]) -> None:
     """Seconds in each stage, one row a process."""
     rows = list(rows)
-    names = [stage.name for stage in stages.STAGES if any(span["stage"] == stage.name for row in rows for span in row["spans"])]
+    names = [
+        stage.name
+        for stage in stages.STAGES
+        if any(span["stage"] == stage.name for row in rows for span in row["spans"])
+    ]
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     table.add_column("seconds in")
     for row in rows:
-        table.add_column(plain(f"rank {row['rank']}" if row["rank"] is not None else row["role"]) + (f"\n{plain(row['node'])}" if len({r["node"] for r in rows}) > 1 else ""), justify="right")
+        table.add_column(
+            plain(f"rank {row['rank']}" if row["rank"] is not None else row["role"])
+            + (f"\n{plain(row['node'])}" if len({r["node"] for r in rows}) > 1 else ""),
+            justify="right",
+        )
     for name in names:
         cells = [sum(span["to_s"] - span["from_s"] for span in row["spans"] if span["stage"] == name) for row in rows]
         table.add_row(name, *(f"{cell:.1f}" if cell else "" for cell in cells))
@@ -203,5 +257,18 @@ def _print_times(console: Console, rows: Iterable[Mapping[str, Any]]) -> None:
 def as_json(result: Mapping[str, Any], causes: Sequence[Cause], verdict: Verdict | None, code: int) -> str:
     """The contract for automation: `causes`, `ranks`, `communicators`, `next`, and `outcome`, `took_s`, `check`, `summary`, `stalls`, `timeline`."""
     shown: dict[str, Any] = verdict.as_dict() if verdict is not None else {}
-    return json.dumps(redact.data({"schema": SCHEMA, "command": "bringup", **result, "causes": [cause.as_dict() for cause in causes], "ranks": shown.get("ranks", []),
-                                   "communicators": shown.get("communicators", []), "next": shown.get("next", []), "exit": code}), indent=1)
+    return json.dumps(
+        redact.data(
+            {
+                "schema": SCHEMA,
+                "command": "bringup",
+                **result,
+                "causes": [cause.as_dict() for cause in causes],
+                "ranks": shown.get("ranks", []),
+                "communicators": shown.get("communicators", []),
+                "next": shown.get("next", []),
+                "exit": code,
+            }
+        ),
+        indent=1,
+    )

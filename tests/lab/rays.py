@@ -17,7 +17,9 @@ ENVIRONMENT = {
 }
 
 
-def ray(host: LabHost, *arguments: str, log: Path) -> subprocess.Popen[bytes]:
+def ray(
+    host: LabHost, *arguments: str, log: Path, environment: dict[str, str] | None = None
+) -> subprocess.Popen[bytes]:
     program = str(Path(engines.python()).parent / "ray")
     return host.start(
         program,
@@ -31,11 +33,13 @@ def ray(host: LabHost, *arguments: str, log: Path) -> subprocess.Popen[bytes]:
         "--object-store-memory",
         "100000000",
         log=log,
-        env=ENVIRONMENT,
+        env={**ENVIRONMENT, **(environment or {})},
     )
 
 
-def start(hosts: Lab, head: str, *others: str, gpus: int = 1) -> dict[str, subprocess.Popen[bytes]]:
+def start(
+    hosts: Lab, head: str, *others: str, gpus: int = 1, environments: dict[str, dict[str, str]] | None = None
+) -> dict[str, subprocess.Popen[bytes]]:
     """Head first, then the others; returns when each has said that it runs. Raises RuntimeError with its log."""
     started = {}
     for name in (head, *others):
@@ -45,7 +49,8 @@ def start(hosts: Lab, head: str, *others: str, gpus: int = 1) -> dict[str, subpr
             else ["--address", f"{hosts[head].address}:{PORT}"]
         )
         log = hosts.folder / f"ray-{name}.log"
-        started[name] = ray(hosts[name], "start", *role, "--num-gpus", str(gpus), log=log)
+        environment = (environments or {}).get(name)
+        started[name] = ray(hosts[name], "start", *role, "--num-gpus", str(gpus), log=log, environment=environment)
         if not wait_for(lambda log=log: "Ray runtime started" in log.read_text(), 90):
             raise RuntimeError(f"{name}: {log.read_text()[-2000:]}")
     return started

@@ -1,0 +1,324 @@
+"""`ncdiag bringup` on two hosts of a lab: it starts the first node's command and sees the second node over SSH or Ray only."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from . import engines, rays
+from .hosts import Lab, end, lab
+from .sshd import Ssh
+
+ROOT = Path(__file__).parent.parent.parent
+JOB = Path(__file__).with_name("job.py")
+PLATFORM = Path(__file__).with_name("rayplat")
+PORT = 29501
+SERVE = 8000
+QUIET = {
+    "HF_HUB_OFFLINE": "1",
+    "TRANSFORMERS_OFFLINE": "1",
+    "VLLM_NO_USAGE_STATS": "1",
+    "DO_NOT_TRACK": "1",
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    "OMP_NUM_THREADS": "1",
+    "VLLM_CPU_CI_ENV": "1",
+    "PYTHONUNBUFFERED": "1",
+    **rays.ENVIRONMENT,
+}
+"""vLLM's CPU build on a small machine without a network."""
+SMALL = (
+    "--served-model-name",
+    "tiny",
+    "--dtype",
+    "bfloat16",
+    "--enforce-eager",
+    "--max-model-len",
+    "128",
+    "--max-num-seqs",
+    "4",
+    "--kv-cache-memory-bytes",
+    str(64 << 20),
+)
+
+
+@dataclass
+class Bench:
+    """One start on the hosts `a` and `b`. Faults change its fields before `run`, or act from a thread while it runs."""
+
+    hosts: Lab
+    ssh: Ssh
+    shape: str
+    """`gloo`, `tp2` (one host), `nodes` (vLLM's own two-node mode), `ray`."""
+    model: Path | None = None
+    env: dict[str, dict[str, str | None]] = field(default_factory=lambda: {"a": {}, "b": {}})
+    args: dict[str, list[str]] = field(default_factory=lambda: {"a": [], "b": []})
+    models: dict[str, str] = field(default_factory=dict)
+    skip: set[str] = field(default_factory=set)
+    """Hosts on which nothing is started."""
+    port: dict[str, int] = field(default_factory=lambda: {"a": PORT, "b": PORT})
+    master: dict[str, str] = field(default_factory=dict)
+    parallel: dict[str, str] = field(default_factory=dict)
+    """Host -> the flag that gets 2, tensor-parallel-size where not said."""
+    node_rank: dict[str, int] = field(default_factory=lambda: {"a": 0, "b": 1})
+    options: list[str] = field(default_factory=list)
+    """More options of `ncdiag bringup`."""
+    stall_after_s: float = 6.0
+    timeout_s: float = 100.0
+    acts: list[Callable[[Bench], None]] = field(default_factory=list)
+    """Run in threads of their own from the start on."""
+    before: list[Callable[[Bench], None]] = field(default_factory=list)
+    """Run when the hosts, and Ray, are up, before the engine."""
+    acted_at: float | None = None
+    over: bool = False
+
+    def log(self, host: str) -> Path:
+        return self.hosts.folder / f"{host}.out"
+
+    def text(self, host: str) -> str:
+        try:
+            return self.log(host).read_text(errors="replace")
+        except FileNotFoundError:
+            return ""
+
+    def environment(self, host: str) -> dict[str, str]:
+        base: dict[str, str | None] = {**QUIET, "PATH": f"{Path(engines.python()).parent}:{os.environ['PATH']}"}
+        if self.shape == "gloo":
+            base |= {
+                "MASTER_ADDR": self.master.get(host, self.hosts["a"].address),
+                "MASTER_PORT": str(self.port[host]),
+                "RANK": str(self.node_rank[host]),
+                "WORLD_SIZE": "2",
+                "GLOO_SOCKET_IFNAME": "eth0",
+            }
+        else:
+            base |= {"VLLM_HOST_IP": self.hosts[host].address, "GLOO_SOCKET_IFNAME": "eth0"}
+        if self.shape == "ray":
+            base |= {"PYTHONPATH": str(PLATFORM), "RAY_ADDRESS": f"{self.hosts['a'].address}:{rays.PORT}"}
+        return {name: value for name, value in {**base, **self.env[host]}.items() if value is not None}
+
+    def command(self, host: str) -> list[str]:
+        if self.shape == "gloo":
+            return [engines.python(), str(JOB)]
+        assert self.model is not None
+        line = [
+            str(Path(engines.python()).parent / "vllm"),
+            "serve",
+            self.models.get(host, str(self.model)),
+            *SMALL,
+            f"--{self.parallel.get(host, 'tensor-parallel-size')}",
+            "2",
+        ]
+        if self.shape == "nodes":
+            line += [
+                "--distributed-executor-backend",
+                "mp",
+                "--nnodes",
+                "2",
+                "--node-rank",
+                str(self.node_rank[host]),
+                "--master-addr",
+                self.master.get(host, self.hosts["a"].address),
+                "--master-port",
+                str(self.port[host]),
+            ]
+        else:
+            line += ["--distributed-executor-backend", "ray" if self.shape == "ray" else "mp"]
+        line += ["--headless"] if host == "b" else ["--host", "0.0.0.0", "--port", str(SERVE)]
+        return line + self.args[host]
+
+    def run(self) -> Run:
+        """Starts everything, waits for ncdiag's answer, ends everything."""
+        two = self.shape in ("gloo", "nodes")
+        for act in self.before:
+            act(self)
+        other = None
+        if two and "b" not in self.skip:
+            other = self.hosts["b"].start(
+                *self.command("b"), log=self.log("b"), env={**_none_of(os.environ), **self.environment("b")}
+            )
+        for act in self.acts:
+            threading.Thread(target=act, args=(self,), daemon=True).start()
+        where = ["--nodes", "ssh:b", "--ssh-config", str(self.ssh.config)] if two else []
+        out = self.hosts.folder / "result.json"
+        argv = [
+            engines.python(),
+            "-m",
+            "ncdiag",
+            "bringup",
+            "--no-preflight",
+            "--then",
+            "stop",
+            "--on-stall",
+            "stop",
+            "--stall-after",
+            str(self.stall_after_s),
+            "--timeout",
+            str(self.timeout_s),
+            *where,
+            "--format",
+            "json",
+            "-o",
+            str(out),
+            "--quiet-child",
+            str(self.log("a")),
+            *self.options,
+            "--",
+            "env",
+            *[f"{name}={value}" for name, value in self.environment("a").items()],
+            *self.command("a"),
+        ]
+        out.unlink(missing_ok=True)
+        started = time.time()
+        watch = self.hosts["a"].start(*argv, log=self.hosts.folder / "ncdiag.out", env={"PYTHONPATH": str(ROOT)})
+        try:
+            watch.wait(self.timeout_s + 60)
+        except subprocess.TimeoutExpired:
+            pass
+        finally:
+            self.over = True
+            end(watch)
+            if other is not None:
+                end(other)
+        words = (self.hosts.folder / "ncdiag.out").read_text(errors="replace")
+        result = (
+            json.loads(out.read_text())
+            if out.exists()
+            else {
+                "outcome": "none",
+                "causes": [],
+                "stalls": [],
+                "timeline": {"rows": []},
+                "took_s": time.time() - started,
+            }
+        )
+        return Run(result, watch.returncode, words, self.text("a"), self.text("b"), started, self.acted_at)
+
+
+def _none_of(environment: Any) -> dict[str, str]:
+    """The surrounding environment without what would place a rank."""
+    return {
+        name: value for name, value in environment.items() if not re.match(r"RANK$|WORLD_SIZE|MASTER_|LOCAL_", name)
+    }
+
+
+@dataclass
+class Run:
+    """What one run gave."""
+
+    result: dict[str, Any]
+    code: int | None
+    words: str
+    a: str
+    b: str
+    started: float
+    acted_at: float | None
+
+    @property
+    def outcome(self) -> str:
+        return str(self.result["outcome"])
+
+    @property
+    def cause(self) -> dict[str, Any]:
+        """The first cause; empty where there is none."""
+        causes = self.result["causes"]
+        return dict(causes[0]) if causes else {}
+
+    @property
+    def stage(self) -> str:
+        return str(self.cause.get("where", {}).get("stage", ""))
+
+    @property
+    def verdict_s(self) -> float:
+        """From when nothing moved any more, or from the fault where it was one of the middle, to the verdict."""
+        stalls = self.result["stalls"]
+        if self.acted_at is not None:
+            at = stalls[-1]["at_s"] if stalls else self.result["took_s"]
+            return round(self.started + at - self.acted_at, 1)
+        return float(stalls[-1]["quiet_s"]) if stalls else 0.0
+
+
+@contextmanager
+def bench(shape: str, model: Path | None = None) -> Iterator[Bench]:
+    """Two hosts with sshd on the second."""
+    with lab("a", "b") as hosts:
+        ssh = Ssh(hosts)
+        if shape in ("gloo", "nodes"):
+            ssh.serve(hosts["b"])
+        yield Bench(hosts, ssh, shape, model)
+
+
+def firewall(host: str, rule: str, hook: str = "output") -> Callable[[Bench], None]:
+    """An nft rule on one host."""
+
+    def apply(made: Bench) -> None:
+        made.hosts[host].mount(
+            f"nft add table inet lab; nft 'add chain inet lab {hook} {{ type filter hook {hook} priority 0; }}'; nft 'add rule inet lab {hook} {rule}'"
+        )
+
+    return apply
+
+
+def decoy(host: str, address: str, name: str = "docker0") -> Callable[[Bench], None]:
+    """An interface of its own that leads nowhere."""
+
+    def apply(made: Bench) -> None:
+        made.hosts[host].mount(
+            f"ip link add {name} type bridge; ip addr add {address} dev {name}; ip link set {name} up"
+        )
+
+    return apply
+
+
+def signalled(host: str, line: str, number: signal.Signals, delay_s: float = 0.0) -> Callable[[Bench], None]:
+    """Sends a signal to the process that prints `line` (a regular expression with a group for its pid), or to the job itself on `host`."""
+
+    def act(made: Bench) -> None:
+        while not (found := re.search(line, made.text(host))):
+            if made.over:
+                return
+            time.sleep(0.01)
+        time.sleep(delay_s)
+        pid = int(found[1]) if found.groups() else job_pid(made, host)
+        os.kill(pid, number)
+        made.acted_at = time.time()
+
+    return act
+
+
+def job_pid(made: Bench, host: str) -> int:
+    """The rank of the gloo job on `host`."""
+    listed = made.hosts[host].run("ip", "netns", "pids", made.hosts[host].netns).stdout.split()
+    for pid in listed:
+        try:
+            words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if len(words) > 1 and words[1] == str(JOB).encode() and b"python" in words[0]:
+            return int(pid)
+    raise RuntimeError(f"no rank of the job on {host}")
+
+
+def make_model(folder: Path, *sizes: str) -> Path:
+    """The small model, made once."""
+    if not (folder / "config.json").exists():
+        subprocess.run(
+            [engines.python(), str(Path(__file__).with_name("model.py")), str(folder), *sizes],
+            check=True,
+            capture_output=True,
+        )
+    return folder
+
+
+if __name__ == "__main__":
+    sys.exit("run python -m tests.lab.matrix")

@@ -1,0 +1,93 @@
+"""Runs faults against real engines and says what ncdiag made of each: python -m tests.lab.matrix [--times N] [--save FILE] [NAME…]
+
+NAME: a fault (`nodes-port-dropped`), a shape (`gloo`), or nothing for all. Needs root, and NCDIAG_LAB_PYTHON for the engines.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from . import rays
+from .bench import Bench, Run, bench, make_model
+from .faults import FAULTS, Fault
+
+MODEL = Path(tempfile.gettempdir()) / "ncdiag-lab-model"
+
+
+def run(fault: Fault, model: Path | None = None) -> tuple[Run, list[str]]:
+    """One run on fresh hosts: what came out, and what is wrong with it."""
+    made_model = None if fault.shape == "gloo" else make_model(model or MODEL)
+    with bench(fault.shape, made_model) as made:
+        fault.break_it(made)
+        if fault.shape == "ray":
+            start_ray(made)
+        found = made.run()
+        return found, fault.judge(found)
+
+
+def start_ray(made: Bench) -> None:
+    """Ray's head on `a` and a node on `b`, one pretended GPU each, with the environment that the fault gave the host."""
+    names = [host for host in ("a", "b") if host not in made.skip]
+    if names:
+        rays.start(made.hosts, *names, environments={host: made.environment(host) for host in names})
+
+
+def record(fault: Fault, found: Run, wrong: list[str], wall_s: float) -> dict[str, Any]:
+    """A row of the table."""
+    cause = found.cause
+    return {
+        "fault": fault.name,
+        "what": fault.what,
+        "right": not wrong,
+        "wrong": wrong,
+        "outcome": found.outcome,
+        "cause": cause.get("cause", ""),
+        "confidence": cause.get("confidence", ""),
+        "where": cause.get("where", {}),
+        "verdict_s": found.verdict_s,
+        "wall_s": round(wall_s, 1),
+        "summary": cause.get("summary", ""),
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*")
+    parser.add_argument("--times", type=int, default=1)
+    parser.add_argument("--save", type=Path, help="append each result as a line of JSON")
+    parser.add_argument(
+        "-v", action="store_true", help="show what ncdiag and the engines said where the answer is wrong"
+    )
+    options = parser.parse_args()
+    chosen = [
+        fault
+        for name, fault in FAULTS.items()
+        if not options.names or name in options.names or fault.shape in options.names
+    ]
+    failed = 0
+    for fault in chosen:
+        for _ in range(options.times):
+            started = time.monotonic()
+            found, wrong = run(fault)
+            row = record(fault, found, wrong, time.monotonic() - started)
+            failed += bool(wrong)
+            print(
+                f"{'ok   ' if not wrong else 'WRONG'} {fault.name:32} {row['cause']} {row['where']} {row['verdict_s']} s after, {row['wall_s']} s in all {'; '.join(wrong)}",
+                flush=True,
+            )
+            if wrong and options.v:
+                print(found.words, "\n--- a\n", found.a[-3000:], "\n--- b\n", found.b[-3000:])
+            if options.save:
+                with open(options.save, "a", encoding="utf-8") as file:
+                    file.write(json.dumps(row) + "\n")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
