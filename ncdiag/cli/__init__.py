@@ -22,6 +22,7 @@ COMMANDS = {
     "env": "Print the settings that these nodes need, each with its reason; or compare some with them.",
     "plan": "Does a model fit, on how many GPUs, and should it be several nodes at all?",
     "bandwidth": "Measure all-reduce over the nodes, say what it should be, and who is slow.",
+    "report": "Show saved results again as HTML, JUnit, Prometheus, text or JSON; compare two.",
     "playbook": "Walk the runbook of a cause: look, ask, and repair what was confirmed.",
     "collect": "Save what the nodes tell, to judge or mail it later.",
     "bundle": "Look into what hang-dump saved.",

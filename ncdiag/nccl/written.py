@@ -1,0 +1,135 @@
+"""Environment variables as people write them down: shell scripts, env files, systemd units, `docker run`, Kubernetes, Compose, Ray.
+
+Only what stands there is taken: a value made at start (`$(hostname)`, `valueFrom:`) is None, never guessed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from typing import Any, Dict, Iterator, List, Optional, Tuple
+
+from ncdiag.nccl.advice import ALL_NODES
+
+Values = Dict[str, Optional[str]]
+"""NAME -> value; None: it is made at start."""
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+_MADE = re.compile(r"[$`]")
+_SKIPPED = {"--env", "-e", "export", "ENV", "declare", "-x"}
+_LAUNCHERS = {"docker", "podman", "nerdctl", "srun", "mpirun", "sudo", "env"}
+_BLOCKS = ("env", "environment", "env_vars")
+
+
+class NotUnderstood(ValueError):
+    """The file holds no environment in a form known here; the text says what was tried."""
+
+
+def read(text: str, name: str = "") -> Dict[str, Values]:
+    """Node (`*`: all) -> values. `name`: the file's, whose ending says YAML or JSON. Raises NotUnderstood."""
+    ending = os.path.splitext(name)[1].lower()
+    if ending in (".yaml", ".yml", ".json") or text.lstrip().startswith("{"):
+        found: Dict[str, Values] = {ALL_NODES: dict(_structured(text))}
+    else:
+        found = _shell(text)
+    if not any(found.values()):
+        raise NotUnderstood(
+            "no variable is set in it (NAME=VALUE lines, shell, docker run, Kubernetes, Compose and Ray are read)"
+        )
+    return found
+
+
+def for_node(found: Dict[str, Values], node: str) -> Values:
+    """What holds on one node: what is said of all, and of it."""
+    return {**found.get(ALL_NODES, {}), **found.get(node, {})}
+
+
+def _structured(text: str) -> Iterator[Tuple[str, Optional[str]]]:
+    import yaml
+
+    try:
+        documents = list(yaml.safe_load_all(text))
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f" in line {mark.line + 1}" if mark is not None else ""
+        raise NotUnderstood(f"it is no YAML{where}") from None
+    for document in documents:
+        yield from _walk(document)
+
+
+def _walk(value: Any) -> Iterator[Tuple[str, Optional[str]]]:
+    if isinstance(value, list):
+        for item in value:
+            yield from _walk(item)
+    if not isinstance(value, dict):
+        return
+    for key, inner in value.items():
+        if key in _BLOCKS or (key in ("data", "stringData") and value.get("kind") in ("ConfigMap", "Secret")):
+            yield from _block(inner)
+        else:
+            yield from _walk(inner)
+
+
+def _block(block: Any) -> Iterator[Tuple[str, Optional[str]]]:
+    """`{NAME: value}`, `[{name:, value:}]` (Kubernetes) or `["NAME=value"]` (Compose)."""
+    if isinstance(block, dict):
+        yield from ((str(name), None if isinstance(value, dict) else _scalar(value)) for name, value in block.items())
+    for item in block if isinstance(block, list) else ():
+        if isinstance(item, dict) and "name" in item:
+            yield str(item["name"]), _scalar(item.get("value", "")) if "valueFrom" not in item else None
+        elif isinstance(item, str):
+            name, equals, value = item.partition("=")
+            yield name, value if equals and not _MADE.search(value) else None
+
+
+def _scalar(value: Any) -> Optional[str]:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    text = "" if value is None else str(value)
+    return None if "$(" in text or "${" in text else text
+
+
+def _shell(text: str) -> Dict[str, Values]:
+    found: Dict[str, Values] = {ALL_NODES: {}}
+    node = ALL_NODES
+    unit = re.search(r"^\[Service\]", text, re.M) is not None
+    for line in text.replace("\\\n", " ").splitlines():
+        line = line.strip()
+        if line in (";;", "esac"):
+            node = ALL_NODES
+            continue
+        branch = re.match(r"\(?('[^']*'|[^\s()'\"]+)\)$", line)
+        if branch:
+            node = shlex.split(branch.group(1))[0]
+            found.setdefault(node, {})
+            continue
+        if not unit or line.startswith("Environment="):
+            _line(line, found[node])
+    return found
+
+
+def _line(line: str, values: Values) -> None:
+    literal = {piece.partition("=")[0] for piece in re.findall(r"[A-Za-z_]\w*='[^']*'", line)}
+    try:
+        words = shlex.split(line, comments=True)
+    except ValueError:
+        words = line.split()
+    if words[:1] == ["unset"]:
+        for name in words[1:]:
+            values.pop(name, None)
+        return
+    for name, value in _assignments(words):
+        values[name] = None if _MADE.search(value) and name not in literal else value
+
+
+def _assignments(words: List[str]) -> Iterator[Tuple[str, str]]:
+    """The NAME=value words; of a command line only those before the command, or behind --env and -e."""
+    through = bool(words) and words[0] in _LAUNCHERS
+    for word in words:
+        word = re.sub(r"^(?:--env=|-e(?=[A-Z_]+=)|Environment=)", "", word).rstrip(";")
+        name, equals, value = word.partition("=")
+        if equals and _NAME.match(name):
+            yield name, value
+        elif not through and word not in _SKIPPED:
+            return
