@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from ncdiag.cli.options import output_options
+from ncdiag.cli.options import FORMATS, output_options
 
 
 @click.group()
@@ -16,7 +16,7 @@ def command() -> None:
 
 @command.command()
 @click.argument("path", type=click.Path(exists=True))
-@output_options("text", "json")
+@output_options(*FORMATS)
 @click.pass_obj
 def show(obj: dict[str, Any], path: str, format_: str, output: str | None) -> int:
     """What a bundle holds, and the verdict that its content leads to here and now."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ncdiag.cli.options import output_options, write_result
+from ncdiag.cli.options import FORMATS, output_options, write_other, write_result
 from ncdiag.exits import Exit
 from ncdiag.model import Cause
 
@@ -19,7 +19,7 @@ _GOOD = ("healthy", "slow-not-hung")
 
 @click.command()
 @click.argument("paths", nargs=-1, required=True, metavar="FILE|DIR|-…")
-@output_options("text", "json")
+@output_options(*FORMATS)
 @click.option("--all", "show_all", is_flag=True, help="Show every evidence line.")
 @click.pass_obj
 def command(obj: dict[str, Any], paths: tuple[str, ...], format_: str, output: str | None, show_all: bool) -> int:
@@ -44,6 +44,10 @@ def command(obj: dict[str, Any], paths: tuple[str, ...], format_: str, output: s
         from ncdiag.report.causes import causes_as_json
 
         write_result(causes_as_json("diagnose", causes, ranks=ranks(found.nccl), communicators=communicators(found.nccl), next_=steps, notes=found.notes, code=code), output)
+    elif format_ != "text":
+        from ncdiag.report.saved import of_causes
+
+        write_other(of_causes("diagnose", causes, ranks(found.nccl), communicators(found.nccl), steps, found.notes, code), format_, output)
     else:
         from ncdiag.report.causes import causes_as_text
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ncdiag.cli.options import output_options, write_result
+from ncdiag.cli.options import FORMATS, output_options, write_other, write_result
 from ncdiag.exits import Exit
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("pids", type=click.IntRange(min=1), nargs=-1, required=True, metavar="PID...")
-@output_options("text", "json")
+@output_options(*FORMATS)
 @click.option("--bundle", type=click.Path(), metavar="PATH", help="Save everything, redacted: a folder, or a file ending in .tar.gz or .tar.zst.")
 @click.option("--window", "window_s", type=click.FloatRange(0.2, 60), default=3.0, show_default=True, help="Seconds over which progress is measured.")
 @click.option("--budget", "budget_s", type=click.FloatRange(1, 600), default=30.0, show_default=True, help="Seconds after which no further stack is read.")
@@ -56,6 +56,10 @@ def conclude(obj: dict[str, Any], content: DumpContent, name: str, format_: str,
         _save(bundle, content)
     if format_ == "json":
         write_result(verdict_as_json(name, verdict, notes, code), output)
+    elif format_ != "text":
+        from ncdiag.report.result import Result
+
+        write_other(Result.of_verdict(name, verdict, notes, code), format_, output)
     else:
         write_result(verdict_as_text(verdict, notes, color=None if output else obj["color"], verbose=verbose or obj["verbose"] > 0), output)
     if bundle and not obj["quiet"]:

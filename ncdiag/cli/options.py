@@ -5,13 +5,19 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from ncdiag import redact
 from ncdiag.exits import Exit
 from ncdiag.model import Finding, Plan, Status
+
+if TYPE_CHECKING:
+    from ncdiag.report.result import Result
+
+FORMATS = ("text", "json", "html", "junit", "prometheus")
+"""Of results that people and CI look at; `write_other` writes the last three."""
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -173,6 +179,13 @@ def write_result(text: str, output: str | None, *, masked: bool = False) -> None
             file.write(text)
     except OSError as error:
         raise click.UsageError(f"cannot write {output}: {error.strerror}") from None
+
+
+def write_other(result: Result, format_: str, output: str | None, fail_on: str = "fail") -> None:
+    """HTML, JUnit or Prometheus; these mask secrets by themselves."""
+    from ncdiag.report.formats import written
+
+    write_result(written([result], format_, fail_on=fail_on), output, masked=True)
 
 
 def exit_code(findings: Sequence[Finding], fail_on: str) -> Exit:

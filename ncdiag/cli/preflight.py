@@ -10,12 +10,14 @@ import click
 from ncdiag.check import check
 from ncdiag.cli.gather import choose_probes, gather
 from ncdiag.cli.options import (
+    FORMATS,
     exit_code,
     fail_on_option,
     node_options,
     output_options,
     plan_of,
     plan_options,
+    write_other,
     write_result,
 )
 
@@ -24,7 +26,7 @@ from ncdiag.cli.options import (
 @node_options
 @plan_options
 @fail_on_option
-@output_options("text", "json")
+@output_options(*FORMATS)
 @click.option("--all", "show_all", is_flag=True, help="Show what is ok or does not apply, too.")
 @click.pass_obj
 def command(obj: dict[str, Any], fail_on: str, format_: str, output: str | None, show_all: bool, **options: Any) -> int:
@@ -42,6 +44,10 @@ def command(obj: dict[str, Any], fail_on: str, format_: str, output: str | None,
         from ncdiag.report.json import findings_as_json
 
         write_result(findings_as_json("preflight", list(snapshot.nodes), findings, code), output, masked=True)
+    elif format_ != "text":
+        from ncdiag.report.read import of_findings
+
+        write_other(of_findings("preflight", snapshot, findings, code), format_, output, fail_on)
     else:
         from ncdiag.report.console import findings_as_text
 

@@ -55,7 +55,7 @@ class Comparison:
 
 
 def compare(old: Sequence[Result], new: Sequence[Result], against: str) -> Comparison:
-    """Findings from `warn` on, and causes. The same thing is: the same probe or cause, at the same place, said in the same words apart from numbers."""
+    """Findings that are not ok, and causes. The same thing is: the same probe or cause, at the same place, said in the same words apart from numbers."""
     before, after = _items(old), _items(new)
     judged = _Judged(new)
     comparison = Comparison(against)
@@ -71,7 +71,7 @@ def _items(results: Iterable[Result]) -> dict[tuple[str, ...], Item]:
     found: dict[tuple[str, ...], Item] = {}
     for result in results:
         for finding in result.findings:
-            if finding.status.severity >= Status.WARN.severity:
+            if finding.status.severity >= Status.UNKNOWN.severity:
                 item = Item(finding.status, "finding", finding.probe, *_where(finding.where), finding.summary)
                 found.setdefault(_key(item, finding.cause or ""), item)
         for cause in result.causes:

@@ -34,6 +34,11 @@ def folded(findings: Iterable[Finding]) -> list[list[Finding]]:
     return out
 
 
+def gravest(findings: Iterable[Finding]) -> list[Finding]:
+    """The gravest first, as in the JSON."""
+    return sorted(findings, key=lambda finding: -finding.status.severity)
+
+
 def apart(alike: Sequence[Finding]) -> int:
     """How many of the group say it with other numbers than the first."""
     said = [finding.summary.replace(str(finding.where.get("node")), "\0") for finding in alike]

@@ -36,12 +36,14 @@ def headline(result: Result) -> Headline:
     if result.kind:
         status = KINDS.get(result.kind, Status.UNKNOWN)
         return Headline(status, result.summary or result.kind, _ranks(result))
+    if result.outcome and result.code == 0:
+        return Headline(Status.OK, result.outcome, _ranks(result))
     if result.causes:
         first = result.causes[0]
         known = first.cause in (*GOOD, "unresolved")
         return Headline(status_of(first), first.summary if known else f"{first.confidence}: {first.cause} — {first.summary}", _causes(result.causes))
     if result.outcome:
-        return Headline(Status.OK if result.code == 0 else Status.FAIL, result.outcome, _ranks(result))
+        return Headline(Status.FAIL, result.outcome, _ranks(result))
     return _of_findings(result)
 
 

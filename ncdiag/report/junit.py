@@ -13,6 +13,7 @@ from typing import NamedTuple
 from ncdiag import redact
 from ncdiag.model import Cause, Finding, Status
 from ncdiag.report.compare import Comparison
+from ncdiag.report.folding import gravest
 from ncdiag.report.headline import headline, status_of
 from ncdiag.report.plain import one_line, plain
 from ncdiag.report.plainly import observed
@@ -59,7 +60,7 @@ def _cases(result: Result) -> Iterator[Case]:
         yield Case("verdict", "verdict", head.status, head.text, result.kind, head.counts)
     for cause in result.causes:
         yield _of_cause(cause)
-    for finding in result.findings:
+    for finding in gravest(result.findings):
         yield _of_finding(finding)
 
 

@@ -75,6 +75,8 @@ def facts(data: Mapping[str, Any]) -> list[Fact]:
             made.append(Fact("KV cache", text(cache["sentence"]), "the engine's log"))
         if summary.get("network"):
             made.append(Fact("Between nodes", text(summary["network"]), "NCCL's log, or the sockets of the ranks"))
+        for one in _objects(summary.get("warnings")):
+            made.append(Fact("Mind", text(one.get("summary") or one.get("cause") or ""), "the engine's log"))
     return made
 
 

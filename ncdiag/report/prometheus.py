@@ -10,6 +10,7 @@ from ncdiag import redact
 from ncdiag.check import counts
 from ncdiag.model import Status
 from ncdiag.report.compare import Comparison
+from ncdiag.report.folding import gravest
 from ncdiag.report.headline import headline, status_of
 from ncdiag.report.plain import one_line
 from ncdiag.report.result import Result
@@ -54,7 +55,7 @@ def _findings(registry: CollectorRegistry, results: Sequence[Result]) -> None:
         if result.findings:
             for status, count in counts(result.findings).items():
                 number.labels(_label(result.command), status).inc(count)
-        for finding in result.findings:
+        for finding in gravest(result.findings):
             if finding.status in (Status.FAIL, Status.WARN, Status.UNKNOWN):
                 place = (_label(finding.where.get(key)) for key in PLACE)
                 each.labels(_label(finding.probe), finding.status.value, _label(finding.cause), *place).inc()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from ncdiag.hang.verdict import Fold, RankVerdict, Wait
@@ -47,6 +47,11 @@ def result_of(data: Any, source: str) -> Result:
         facts(data),
         source,
     )
+
+
+def of_causes(command: str, causes: Sequence[Cause], ranks: Sequence[Any], communicators: Sequence[Any], next_: Sequence[str], notes: Sequence[str], code: int) -> Result:
+    """What logs led to; `ranks` and `communicators` in the shape of the JSON contract."""
+    return Result(command, int(code), causes=list(causes), ranks=[_rank(rank) for rank in ranks], communicators=list(communicators), next=list(next_), notes=list(notes))
 
 
 def _list(data: Mapping[str, Any], key: str) -> list[Any]:

@@ -40,8 +40,7 @@ def view(pairs: Sequence[Pair]) -> Mapping[str, Any] | None:
     per = -(-len(names) // CELLS)
     groups = [names[start : start + per] for start in range(0, len(names), per)]
     place = {name: number // per for number, name in enumerate(names)}
-    figures = [pair.gbytes_s for pair in pairs if pair.gbytes_s is not None]
-    usual = median(figures) if figures else None
+    usual = _usual(pairs)
     cells = _cells(pairs, place, usual)
     size = (SIZE - LABEL) / len(groups)
     promised = any(pair.expected_gbytes_s for pair in pairs)
@@ -59,7 +58,7 @@ def view(pairs: Sequence[Pair]) -> Mapping[str, Any] | None:
         "nodes": len(names),
         "count": len(pairs),
         "silent": sum(pair.gbytes_s is None for pair in pairs),
-        "slowest": _slowest(pairs, usual),
+        "slowest": slowest(pairs),
         "slow": sum(_share(pair, usual) < BOUNDS[3] for pair in pairs),
     }
 
@@ -115,20 +114,25 @@ def _label(group: Sequence[str], per: int) -> str:
     return shown if len(shown) <= 12 else shown[:4] + "…" + shown[-7:]
 
 
-def _slowest(pairs: Sequence[Pair], usual: float | None) -> list[Mapping[str, str]]:
-    rows: list[Mapping[str, str]] = []
+def slowest(pairs: Sequence[Pair], most: int = SLOWEST) -> list[Mapping[str, str]]:
+    """The pairs below 85 % of the yardstick, at least five, at most `most`, the slowest first."""
+    usual = _usual(pairs)
     ranked = sorted(((_share(pair, usual), pair) for pair in pairs), key=lambda item: item[0])
     slow = sum(share < BOUNDS[3] for share, _ in ranked)
-    for share, pair in ranked[: min(max(slow, FEWEST), SLOWEST)]:
-        rows.append(
-            {
-                "one": one_line(pair.one),
-                "other": one_line(pair.other),
-                "measured": "none" if pair.gbytes_s is None else f"{pair.gbytes_s:.4g} GB/s",
-                "expected": f"{pair.expected_gbytes_s:.4g} GB/s" if pair.expected_gbytes_s else "",
-                "share": f"{100 * share:.0f} %" if pair.gbytes_s is not None else "",
-                "status": "fail" if share < BOUNDS[1] else "warn" if share < BOUNDS[3] else "ok",
-                "note": pair.note,
-            }
-        )
-    return rows
+    return [
+        {
+            "one": one_line(pair.one),
+            "other": one_line(pair.other),
+            "measured": "none" if pair.gbytes_s is None else f"{pair.gbytes_s:.4g} GB/s",
+            "expected": f"{pair.expected_gbytes_s:.4g} GB/s" if pair.expected_gbytes_s else "",
+            "share": f"{100 * share:.0f} %" if pair.gbytes_s is not None else "",
+            "status": "fail" if share < BOUNDS[1] else "warn" if share < BOUNDS[3] else "ok",
+            "note": pair.note,
+        }
+        for share, pair in ranked[: min(max(slow, FEWEST), most)]
+    ]
+
+
+def _usual(pairs: Sequence[Pair]) -> float | None:
+    figures = [pair.gbytes_s for pair in pairs if pair.gbytes_s is not None]
+    return median(figures) if figures else None

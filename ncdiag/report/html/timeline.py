@@ -29,10 +29,7 @@ def view(result: Result) -> Mapping[str, Any] | None:
     if not lanes:
         return None
     end = max([0.001, *(span.end_s for lane in lanes for span in lane.spans), *(event.at_s for event in result.events)])
-    first: dict[str, float] = {}
-    for span in (span for lane in lanes for span in lane.spans):
-        first[span.stage] = min(first.get(span.stage, span.start_s), span.start_s)
-    names = sorted(first, key=lambda name: (_ORDER.get(name, len(_ORDER)), first[name]))
+    names = stages(lanes)
     tones = {name: number % TONES for number, name in enumerate(names)}
     chosen = _chosen(lanes)
     return {
@@ -42,7 +39,7 @@ def view(result: Result) -> Mapping[str, Any] | None:
         "ticks": _ticks(end),
         "end": seconds(end),
         "legend": [{"name": name, "tone": tones[name]} for name in names],
-        "spread": _spread(lanes, names, tones),
+        "spread": spread(lanes),
         "events": [_event(event, end) for event in result.events[:ROWS]],
     }
 
@@ -86,9 +83,9 @@ def _ticks(end: float) -> list[Mapping[str, str]]:
     return [{"left": f"{100 * number * step / end:.2f}", "label": f"{number * step:g} s"} for number in range(int(end / step) + 1)]
 
 
-def _spread(lanes: Sequence[Lane], names: Sequence[str], tones: Mapping[str, int]) -> list[Mapping[str, Any]]:
-    """Per stage: how many, least, median and most seconds in it, and who took the most."""
-    times: dict[str, list[tuple[float, Lane]]] = {name: [] for name in names}
+def spread(lanes: Sequence[Lane]) -> list[Mapping[str, Any]]:
+    """Per stage, in their order: how many processes, least, median and most seconds in it, and who took the most."""
+    times: dict[str, list[tuple[float, Lane]]] = {name: [] for name in stages(lanes)}
     for lane in lanes:
         own: dict[str, float] = {}
         for span in lane.spans:
@@ -96,13 +93,21 @@ def _spread(lanes: Sequence[Lane], names: Sequence[str], tones: Mapping[str, int
         for name, took in own.items():
             times[name].append((took, lane))
     rows: list[Mapping[str, Any]] = []
-    for name in names:
-        every = [one for one, _ in times[name]]
-        most, slowest = max(times[name], key=lambda item: item[0])
-        who = f"{slowest.name} ({slowest.node})" if slowest.node else slowest.name
-        row = {"stage": name, "tone": tones[name], "count": len(every), "who": one_line(who) if len(every) > 1 else ""}
+    for number, (name, took_by) in enumerate(times.items()):
+        every = [one for one, _ in took_by]
+        most, lane = max(took_by, key=lambda item: item[0])
+        who = f"{lane.name} ({lane.node})" if lane.node else lane.name
+        row = {"stage": name, "tone": number % TONES, "count": len(every), "who": one_line(who) if len(every) > 1 else ""}
         rows.append({**row, "least": seconds(min(every)), "median": seconds(median(every)), "most": seconds(most)})
     return rows
+
+
+def stages(lanes: Sequence[Lane]) -> list[str]:
+    """Those that occur, in the order of a start-up; unknown ones by when they were first seen."""
+    first: dict[str, float] = {}
+    for span in (span for lane in lanes for span in lane.spans):
+        first[span.stage] = min(first.get(span.stage, span.start_s), span.start_s)
+    return sorted(first, key=lambda name: (_ORDER.get(name, len(_ORDER)), first[name]))
 
 
 def _event(event: Event, end: float) -> Mapping[str, str]:

@@ -1,0 +1,80 @@
+"""On the terminal: comparisons, and saved starts and measurements told again."""
+
+from __future__ import annotations
+
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from ncdiag.model import Status
+from ncdiag.nodeset import fold
+from ncdiag.report.causes import causes_as_text
+from ncdiag.report.compare import Comparison, Item
+from ncdiag.report.console import STYLES, make_console
+from ncdiag.report.headline import headline
+from ncdiag.report.html.heatmap import slowest
+from ncdiag.report.html.timeline import spread
+from ncdiag.report.plain import one_line, plain
+from ncdiag.report.result import Result
+
+TITLES = {
+    "new": ("new", "bold red"),
+    "fixed": ("fixed", "bold green"),
+    "not_judged": ("not judged again, may still be", "bold magenta"),
+    "unchanged": ("unchanged", "bold"),
+}
+PAIRS = 10
+
+
+def comparison_as_text(comparison: Comparison, *, color: str | None) -> str:
+    """New, fixed, not judged again and unchanged, in that order; what is unknown as before is only counted."""
+    console, buffer = make_console(color)
+    console.print(Text(f"compared with {one_line(comparison.against)}", "bold"))
+    lists = dict(comparison.lists())
+    for name, (title, style) in TITLES.items():
+        items = lists[name]
+        console.print(Text(f"{len(items):,} {title}", style if items else "dim"))
+        for line in _lines(items if name != "unchanged" else [item for item in items if item.status is not Status.UNKNOWN]):
+            console.print(Padding(line, (0, 0, 0, 2)))
+    return "".join(line.rstrip() + "\n" for line in buffer.getvalue().splitlines())
+
+
+def _lines(items: list[Item]) -> list[Text]:
+    grouped: dict[tuple[object, ...], list[Item]] = {}
+    for item in items:
+        summary = item.summary.replace(item.node, "\0") if item.node else item.summary
+        grouped.setdefault((item.status, item.what, item.rest, summary), []).append(item)
+    lines = []
+    for alike in grouped.values():
+        first = alike[0]
+        line = Text(f"{first.status.value:<8}", STYLES[first.status])
+        line.append(one_line(first.what), "bold")
+        where = f"{fold(item.node for item in alike if item.node)} {first.rest}".strip()
+        line.append(f"  {one_line(where)}" if where else "", "cyan")
+        line.append("  " + plain(first.summary))
+        lines.append(line)
+    return lines
+
+
+def figures_as_text(result: Result, *, color: str | None) -> str:
+    """A start or a bandwidth run: its outcome, its figures, what took longest, what was slowest, its causes."""
+    console, buffer = make_console(color)
+    head = headline(result)
+    line = Text(f"{head.status.value.upper():<8}", STYLES[head.status])
+    console.print(line.append(plain(head.text), "bold"))
+    for fact in result.facts:
+        console.print(Text(f"{'':8}{one_line(fact.name)}: {plain(fact.value)}"))
+    for event in result.events:
+        console.print(Text(f"{'':8}at {event.at_s:.1f} s {one_line(event.what)} {one_line(event.more)}".rstrip(), "dim"))
+    stages = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for name in ("stage", "processes", "least", "median", "most", "who took the most"):
+        stages.add_column(name)
+    for row in spread(result.lanes):
+        stages.add_row(*(plain(str(row[key])) for key in ("stage", "count", "least", "median", "most", "who")))
+    if result.lanes:
+        console.print(stages)
+    for pair in slowest(result.pairs, PAIRS):
+        told = " ".join(one_line(part) for part in (pair["measured"], pair["share"] and f"({pair['share']})", pair["note"]) if part)
+        console.print(Text(f"{'':8}{one_line(pair['one'])} – {one_line(pair['other'])}: {told}"))
+    causes = causes_as_text(result.causes, next_=result.next, notes=result.notes, color=color) if result.causes else ""
+    return buffer.getvalue() + ("\n" + causes if causes else "")
