@@ -17,7 +17,7 @@ import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, Protocol
 
 from ncdiag import payload
 from ncdiag.bringup.node import MARK, Node
@@ -56,6 +56,13 @@ def packed(module: str) -> bytes:
         for path in sorted(payload.modules([module]).values()):
             archive.write(path, os.path.relpath(path, root))
     return out.getvalue()
+
+
+class Looker(Protocol):
+    """Somebody who looks at one node or several."""
+
+    def look(self, full: bool, extra: Mapping[str, Any]) -> list[Answer]: ...
+    def close(self) -> None: ...
 
 
 class Local:
@@ -216,8 +223,8 @@ def ray_agent(python: str, address: str, environment: Mapping[str, str]) -> Agen
 class Eyes:
     """All agents together."""
 
-    def __init__(self, agents: Sequence[Local | Agent]) -> None:
-        self.agents = list(agents)
+    def __init__(self, agents: Sequence[Looker]) -> None:
+        self.agents: list[Looker] = list(agents)
         self.cost_s = 0.0
         """How long the last look took."""
 

@@ -50,7 +50,14 @@ class Node:
 
         The answer: `node`, `states`, `logs` (name -> last lines), `job` (of Ray), `notes`.
         """
-        answer: Dict[str, Any] = {"node": self.host.node, "states": [], "logs": {}, "notes": [], "job": None}
+        answer: Dict[str, Any] = {
+            "node": self.host.node,
+            "states": [],
+            "logs": {},
+            "notes": [],
+            "job": None,
+            "oom_kills": self._oom_kills(),
+        }
         machine = Machine(self.host)
         pids, own = self._pids(machine, request)
         states: List[RankState] = []
@@ -142,6 +149,14 @@ class Node:
                 self._gone[pid] = state
         self._last = {state.pid: state for state in states}
         return list(self._gone.values())
+
+    def _oom_kills(self) -> Optional[int]:
+        """Processes that the kernel has ended for want of memory since it started (/proc/vmstat); None where it does not say."""
+        try:
+            fields = dict(line.split() for line in self.host.read("/proc/vmstat").splitlines())
+        except (HostError, ValueError):
+            return None
+        return int(fields["oom_kill"]) if "oom_kill" in fields else None
 
     def _near(self, pid: int) -> bool:
         """Whether a process is on this node: a machine whose network namespace this is, or a container on it. Another network

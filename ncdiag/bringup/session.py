@@ -16,6 +16,7 @@ from ncdiag import bundle, redact
 from ncdiag import engine as environment_of
 from ncdiag.bringup import command
 from ncdiag.bringup.agents import Eyes, Local, open_nodes, ray_agent
+from ncdiag.bringup.follow import Files
 from ncdiag.bringup.output import Output
 from ncdiag.bringup.stall import Picture
 from ncdiag.bringup.start import Child, StartError
@@ -73,8 +74,9 @@ class Session:
         color: str,
         quiet: bool,
     ) -> None:
-        if bool(command_line) + (attach is not None) + (in_ray is not None) != 1:
-            raise SessionError("give one of: -- COMMAND…, --attach PID, --ray")
+        ways = bool(command_line) + (attach is not None) + (in_ray is not None)
+        if ways > 1 or (ways == 0 and not follow):
+            raise SessionError("give one of: -- COMMAND…, --attach PID, --ray, or log files with --follow")
         self._stall_after_s, self._timeout_s, self._on_stall = stall_after_s, timeout_s, on_stall
         self._bundle, self._hook, self._timeline_file, self._color = bundle, hook, timeline, color
         self._follow = tuple(os.path.abspath(path) for path in follow)
@@ -166,12 +168,14 @@ class Session:
     def _begin(self) -> Child | Attached:
         if not self.owns:
             if self._attach is not None:
-                self._eyes.agents.insert(0, Local({"pids": [self._attach]}))
+                self._eyes.agents.insert(0, Local({"pids": [self._attach], "files": self._follow}))
+            elif self._in_ray is not None:
+                self._eyes.agents.append(ray_agent(sys.executable, self._in_ray, os.environ))
             else:
-                self._eyes.agents.append(ray_agent(sys.executable, self._in_ray or "auto", os.environ))
+                self._eyes.agents.append(Files(self._follow, self.output))
             return Attached(self._attach)
-        self._child = Child(self._command, self._take, terminal=False)
-        self._eyes.agents.insert(0, Local({"guard": self._child.guard}))
+        self._child = Child(self._command, self._take, terminal=self.screen.both and self._file is None)
+        self._eyes.agents.insert(0, Local({"guard": self._child.guard, "files": self._follow}))
         return self._child
 
     def _take(self, stderr: bool, data: bytes) -> None:
@@ -201,7 +205,7 @@ class Session:
             )
         answers = self._watch.answers if self._watch is not None else []
         self._job = next((answer["job"] for answer in answers if answer.get("job")), self._job)
-        return {"files": self._follow, "job": self._job}
+        return {"job": self._job}
 
     def _preflight(self) -> None:
         from ncdiag.bringup import preflight

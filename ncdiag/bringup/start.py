@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import pty
 import select
+import struct
 import subprocess
 import sys
+import termios
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -48,6 +51,8 @@ class Child:
         self._control: int | None = write_control
         self._status, status = os.pipe()
         out, out_child = pty.openpty() if terminal else os.pipe()
+        if terminal:
+            _same_size(out_child)
         err, err_child = (None, out_child) if terminal else os.pipe()
         self._guard = subprocess.Popen(
             [sys.executable, "-S", "-I", str(GUARD), str(control), str(status), "--", *command],
@@ -128,3 +133,10 @@ class Child:
             os.close(self._control)
             self._control = None
         return self.over
+
+
+def _same_size(terminal: int) -> None:
+    """Gives the command's terminal the size of this one."""
+    with contextlib.suppress(OSError):
+        size = os.get_terminal_size()
+        fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", size.lines, size.columns, 0, 0))

@@ -8,17 +8,18 @@ from typing import Any
 
 from ncdiag import __version__
 from ncdiag.bringup.output import NAME, Output
-from ncdiag.bringup.timeline import Timeline
+from ncdiag.bringup.timeline import Row, Timeline
 from ncdiag.hang.content import DumpContent
 from ncdiag.hang.dump import ras_services, recorders
 from ncdiag.logs.diagnose import of_streams
 from ncdiag.logs.intake import Stream
+from ncdiag.logs.remedies import REMEDIES
 from ncdiag.model import Cause, Evidence, RankState
 from ncdiag.nccl import ras
 
 _GENERIC = ("unresolved", "rank-died", "engine-exception", "rank-missing", "healthy", "slow-not-hung")
 """Causes that say less than the knowledge of which process ended first."""
-_EXIT = re.compile(r"exit code: (-?\d+)|Failed core proc\(s\): \{[^}]*: (-?\d+)")
+_READ_KERNEL = "read the kernel log of that node (dmesg) for what ended it, and the end of that rank's log; restart all ranks together"
 
 
 def states_of(answers: Sequence[Mapping[str, Any]]) -> list[RankState]:
@@ -67,59 +68,57 @@ def content_of(answers: Sequence[Mapping[str, Any]], output: Output, meta: Mappi
 
 
 def failure(
-    answers: Sequence[Mapping[str, Any]], output: Output, timeline: Timeline, exit_code: int | None
+    answers: Sequence[Mapping[str, Any]],
+    output: Output,
+    timeline: Timeline,
+    exit_code: int | None,
+    oom: Mapping[str, int],
 ) -> list[Cause]:
-    """Why a start ended: the first error of all logs; where they name none, the process that ended first."""
+    """Why a start ended: the first error of all logs; where they name none, the process that ended first.
+
+    `oom`: node -> processes that its kernel has ended for want of memory since the start.
+    """
     logs = logs_of(answers, output)
-    found = of_streams(
+    streams = [
         Stream(name, iter([raw]), raw) for name, lines in sorted(logs.items()) if (raw := "\n".join(lines).encode())
-    ).verdict.causes
-    causes = [cause for cause in found if cause.cause not in ("healthy", "slow-not-hung")]
+    ]
+    causes = [cause for cause in of_streams(streams).verdict.causes if cause.cause not in ("healthy", "slow-not-hung")]
     for cause in causes:
         _place(cause, timeline, [answer["node"] for answer in answers])
     first = timeline.first_end()
     if (
         first is not None
-        and (not causes or causes[0].cause in _GENERIC)
         and first.role not in ("api-server", "launcher")
+        and (not causes or causes[0].cause in _GENERIC)
     ):
-        evidence = [
-            Evidence(f"process {first.pid} on {first.node}", f"it ended at {first.ended_s:.1f} s, before the others")
-        ]
-        summary = f"{first.name} ({first.node}, pid {first.pid}) ended before the others" + (
-            "; its log holds no error of its own"
-            if not causes or causes[0].cause in ("unresolved", "rank-died")
-            else ""
-        )
-        where = {"node": first.node, "rank": first.rank, "stage": first.spans[-1][0] if first.spans else None}
-        place = {name: value for name, value in where.items() if value is not None}
-        if causes and causes[0].cause == "engine-exception":
-            causes[0].where = {**place, **causes[0].where}
-        else:
-            old = [item for cause in causes for item in cause.evidence][:6]
-            causes = [
-                Cause(
-                    "rank-died",
-                    "likely",
-                    summary,
-                    place,
-                    evidence + old,
-                    [],
-                    "read the kernel log of that node (dmesg: out of memory?) and what else could have ended it; restart all ranks together",
-                ),
-                *causes[1:],
-            ]
-    if not causes:
-        causes = [
-            Cause(
-                "unresolved",
-                "possible",
-                f"it ended with status {exit_code} and printed nothing that says why",
-                {},
-                [Evidence(NAME, line) for line in output.lines[-5:]],
-            )
-        ]
-    return causes
+        causes = _ended_first(first, causes, oom.get(first.node, 0))
+    if causes:
+        return causes
+    last = [Evidence(NAME, line) for line in output.lines[-5:]]
+    return [
+        Cause("unresolved", "possible", f"it ended with status {exit_code} and printed nothing that says why", {}, last)
+    ]
+
+
+def _ended_first(first: Row, causes: list[Cause], oom_kills: int) -> list[Cause]:
+    """The logs say no more than that something ended: what ended first, and where."""
+    stage = first.spans[-1][0] if first.spans else None
+    where = {"node": first.node, "rank": first.rank, "stage": stage}
+    place = {name: value for name, value in where.items() if value is not None}
+    if causes and causes[0].cause == "engine-exception":
+        causes[0].where = {**place, **causes[0].where}
+        return causes
+    evidence = [
+        Evidence(f"process {first.pid} on {first.node}", f"it ended at {first.ended_s:.1f} s, before the others")
+    ]
+    evidence += [item for cause in causes for item in cause.evidence][:6]
+    summary = f"{first.name} ({first.node}, pid {first.pid}) ended before the others, and no log says why"
+    if oom_kills:
+        evidence.insert(0, Evidence(f"/proc/vmstat of {first.node}", f"oom_kill rose by {oom_kills} since the start"))
+        summary = f"{first.name} ({first.node}, pid {first.pid}) ended first, when the kernel of its node ended a process for want of memory"
+        return [Cause("host-memory-oom", "likely", summary, place, evidence, [], REMEDIES["host-memory-oom"])]
+    rest = [cause for cause in causes if cause.cause not in ("rank-died", "unresolved")]
+    return [Cause("rank-died", "likely", summary, place, evidence, [], _READ_KERNEL), *rest]
 
 
 def _place(cause: Cause, timeline: Timeline, nodes: Sequence[str]) -> None:

@@ -87,6 +87,7 @@ class Watch:
         self.stopping = False
         """Set from outside (a signal): the watch ends at the next chance."""
         self._said: tuple[object, ...] | None = None
+        self._oom_before: dict[str, int] = {}
         self._halted: set[object] = set()
         self._asker: ready.Asker | None = None
         self._extra, self._stop_on_stall, self._timeout_s = extra, stop_on_stall, timeout_s
@@ -144,10 +145,16 @@ class Watch:
         self.errors = verdicts.errors_of(self.answers)
         self.states = verdicts.states_of(self.answers)
         self.output.lend(self.states)
+        self._oom()
         picture = self.stall.see(time.monotonic(), self.states, self.output.news_at)
         self.timeline.see(self.at_s, picture.views)
         self.voice.show(self.at_s, picture, self.timeline, self.errors)
         return picture
+
+    def _oom(self) -> dict[str, int]:
+        """Node -> processes ended for want of memory since the first look."""
+        kills = {answer["node"]: answer["oom_kills"] for answer in self.answers if answer.get("oom_kills") is not None}
+        return {node: count - self._oom_before.setdefault(node, count) for node, count in kills.items()}
 
     def _up(self) -> bool:
         """Whether there is a result of the request, or, without a server to ask, whether all ranks are ready."""
@@ -173,18 +180,20 @@ class Watch:
             if not self.process.over and self.states and any(state.state != "gone" for state in self.states):
                 return None  # a script that has left its engine behind: the watch is over the engine
             return self._result("finished")
-        answers = self.eyes.look(False, self._extra(self.states))
+        answers = self.answers = list(self.eyes.look(False, self._extra(self.states)))
         self.timeline.see(
             self.at_s, self.stall.see(time.monotonic(), verdicts.states_of(answers), self.output.news_at).views
         )
-        return self._result("failed", verdicts.failure(answers, self.output, self.timeline, self.process.exit))
+        return self._result(
+            "failed", verdicts.failure(answers, self.output, self.timeline, self.process.exit, self._oom())
+        )
 
     def _came_up(self) -> Result:
         check = self._asker.check if self._asker is not None else None
         if check is not None and check.error:
             answers = self.eyes.look(True, self._extra(self.states))
             self._conclude(answers)
-            causes = verdicts.failure(answers, self.output, self.timeline, self.process.exit)
+            causes = verdicts.failure(answers, self.output, self.timeline, self.process.exit, self._oom())
             if self.verdict is not None and self.verdict.kind in ("hang", "failed"):
                 causes = self.verdict.causes
             return self._result("failed", causes)

@@ -55,7 +55,7 @@ class Screen:
         self._live = (
             Live(console=self._console, refresh_per_second=4, transient=True, auto_refresh=True) if self.live else None
         )
-        self._both = self.live and sys.stdout.isatty()
+        self.both = self.live and sys.stdout.isatty()
         self._open: dict[bool, str] = {False: "", True: ""}
         self._last, self._said_at = "", time.monotonic()
         if self._live is not None:
@@ -63,7 +63,7 @@ class Screen:
 
     def write(self, stderr: bool, data: bytes) -> None:
         """Passes bytes of the command on."""
-        if self._live is not None and (self._both or stderr):
+        if self._live is not None and (self.both or stderr):
             *lines, rest = (self._open[stderr] + data.decode("utf-8", "replace")).split("\n")
             self._open[stderr] = rest
             if lines:
@@ -109,7 +109,7 @@ class Screen:
                 if rest:
                     (sys.stderr if stderr else sys.stdout).write(rest)
             self._live = None
-            self._both = False
+            self.both = False
 
 
 def _who(view: View) -> str:

@@ -170,7 +170,7 @@ def node_missing(made: Bench) -> None:
     made.skip.add("b")
 
 
-@fault("gloo", "ranks disagree on the world size", "rank-layout-wrong", node="b", rank=1, quick=True)
+@fault("gloo", "ranks disagree on the world size", "rank-layout-wrong", quick=True)
 def world_size(made: Bench) -> None:
     made.env["b"]["WORLD_SIZE"] = "3"
 
