@@ -31,6 +31,11 @@ def busy(progress: Optional[Progress]) -> bool:
     return (progress.cpu_s + progress.children_cpu_s) / progress.window_s >= BUSY
 
 
+def computes(progress: Progress) -> bool:
+    """Whether the CPU, and not what it waits for, sets its pace."""
+    return cpu_share(progress) >= 0.7
+
+
 def moves_data(progress: Optional[Progress]) -> bool:
     """Whether it reads, writes or takes memory: what no endless loop and no wait does."""
     if progress is None:

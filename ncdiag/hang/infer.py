@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Dict, List, Mapping, Optional, Sequence
 
-from ncdiag import stages
 from ncdiag.explain import EVIDENCE_LIMIT, brings_about
 from ncdiag.hang import (
-    activity,
     cluster_rules,
     count_rules,
     group_rules,
@@ -17,10 +15,10 @@ from ncdiag.hang import (
     store_rules,
 )
 from ncdiag.hang.addresses import Picture
-from ncdiag.hang.claims import LIKELY, POSSIBLE, SURE, Claim, claim, names, seen
-from ncdiag.hang.remaining import remaining
+from ncdiag.hang.calm import calm, slow_storage
+from ncdiag.hang.claims import POSSIBLE, SURE, Claim, claim, names, seen
 from ncdiag.hang.rows import verdict_of
-from ncdiag.hang.scene import Scene, View, make_scene
+from ncdiag.hang.scene import Scene, make_scene
 from ncdiag.hang.verdict import Verdict
 from ncdiag.model import CONFIDENCES, Cause, Evidence, RankState
 from ncdiag.processes.denied import DENIED
@@ -65,48 +63,13 @@ def infer(states: Sequence[RankState], *, ras: Optional[Sequence[Mapping[str, An
     picture = Picture(scene)
     claims = [found for rule in RULES for found in rule(scene, picture)]
     told = [Claim(cause) for cause in scene.logs if cause.cause not in _SAYS_LITTLE]
-    calm = _calm(scene, claims)
-    if calm is not None:
-        sure = calm.cause.confidence != POSSIBLE
-        ranked = [calm, *_rank(told)] if sure else _rank([*told, calm])
+    rest = calm(scene, claims)
+    if rest is not None:
+        told += slow_storage(scene)
+        ranked = [rest, *_rank(told)] if rest.cause.confidence != POSSIBLE else _rank([*told, rest])
     else:
         ranked = _rank([*claims, *told]) or [_unresolved(scene)]
     return verdict_of(scene, ranked)
-
-
-def _calm(scene: Scene, claims: Sequence[Claim]) -> Optional[Claim]:
-    """Nobody holds anybody up: all are ready, or those that the others wait for are moving."""
-    if any(found.cause.confidence != POSSIBLE for found in claims) or not scene.views:
-        return None
-    members = scene.ranks or scene.views
-    if any(view.verdict in ("dead", "stopped") for view in members):
-        return None
-    open_question = any(view.verdict in ("stuck", "unknown") for view in members)
-    moving = [view for view in (*scene.ranks, *(view for view in scene.managers if not scene.ranks or scene.absent))
-              if view.verdict == "progressing"]
-    if moving and not any(found.culprits for found in claims):
-        open_question |= not any(activity.moves_data(view.state.progress) or activity.busy(view.state.progress)
-                                 or (view.state.progress is not None and view.state.progress.frames_changed)
-                                 for view in moving)
-        return claim("slow-not-hung", POSSIBLE if open_question else LIKELY, _moving(moving), [seen(view) for view in moving[:4]],
-                     where={"stage": min((view.stage for view in moving), key=stages.order)})
-    serving = [view for view in members if view.stage in ("ready", "ray-actor")]
-    busy = any(view.stage == "engine-init" or view.stage.startswith("wait") or view.stage == "message-queues"
-               for view in scene.managers)
-    if serving and len(serving) == len(members) and not busy and not claims:
-        text = f"{len(serving)} of {scene.world_size or len(members)} ranks are ready and wait for work"
-        return claim("healthy", POSSIBLE if scene.absent else LIKELY, text, [seen(view) for view in serving[:2]], where={})
-    return None
-
-
-def _moving(moving: Sequence[View]) -> str:
-    view = moving[0]
-    rate = activity.rate(view.state.progress)
-    left = remaining(view.state.log_tail)
-    text = f"{view.name} {stages.describe(view.stage)}" + (f" ({rate})" if rate else "")
-    text += f", {left[1]}, about {left[0]:.0f} s left" if left else ""
-    rest = f"; {len(moving) - 1} more move too" if len(moving) > 1 else ""
-    return f"slow, not hung: {text}{rest}"
 
 
 def _rank(claims: Sequence[Claim]) -> List[Claim]:

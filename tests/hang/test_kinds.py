@@ -199,6 +199,19 @@ def test_who_waits_for_whom() -> None:
     assert [len(fold.ranks) for fold in verdict.folds] == [7, 1] and verdict.folds[1].odd
 
 
+def test_slow_storage_is_named_after_slow() -> None:
+    creeps = Progress(3.0, cpu_s=0.1, read_bytes=3 << 20, frames_changed=False)
+    verdict = infer([rank(0, "gpu-a", "queue"), rank(1, "gpu-a", "load", state="D", progress=creeps)])
+    assert [cause.cause for cause in verdict.causes] == ["slow-not-hung", "storage-slow"] and verdict.kind == "progressing"
+    assert "1.0 MB/s" in verdict.causes[1].summary
+
+
+def test_training_is_healthy() -> None:
+    turns = Progress(3.0, cpu_s=0.4, frames_changed=True)
+    verdict = infer([rank(number, "gpu-a", "all-reduce" if number else "own", progress=turns, world=4) for number in range(4)])
+    assert verdict.kind == "healthy" and verdict.causes[0].confidence == "likely"
+
+
 def test_time_left() -> None:
     bar = "Loading safetensors checkpoint shards:  25% Completed | 2/8 [00:20<01:05, 10.9s/it]"
     verdict = infer([rank(0, "gpu-a", "load", world=1, progress=READING, log_tail=[bar])])

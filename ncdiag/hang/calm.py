@@ -1,0 +1,76 @@
+"""Nobody holds anybody up: all are ready or at work, or those that the others wait for are moving. Slow is not hung."""
+
+from __future__ import annotations
+
+from typing import List, Optional, Sequence
+
+from ncdiag import stages
+from ncdiag.hang import activity
+from ncdiag.hang.claims import LIKELY, POSSIBLE, Claim, claim, seen
+from ncdiag.hang.remaining import remaining
+from ncdiag.hang.scene import Scene, View
+from ncdiag.model import Evidence
+
+_AT_WORK = ("program", "collective", "serving", "ready")
+_SLOW_BYTES_S = 100e6
+"""Bytes per second and rank below which storage is slow for weights: a cold NFS gives 200 MB/s and more."""
+
+
+def calm(scene: Scene, claims: Sequence[Claim]) -> Optional[Claim]:
+    """`healthy` or `slow-not-hung`; None where a rule found more than a possibility, or somebody is stopped or gone."""
+    members = scene.ranks or scene.views
+    if not members or any(found.cause.confidence != POSSIBLE for found in claims):
+        return None
+    if any(view.verdict in ("dead", "stopped") for view in members):
+        return None
+    above = scene.managers if not scene.ranks or scene.absent else []
+    moving = [view for view in (*scene.ranks, *above) if view.verdict == "progressing"]
+    if moving and not any(found.culprits for found in claims):
+        return _at_work(members, moving)
+    busy = any(view.stage in ("engine-init", "message-queues") or view.stage.startswith("wait") for view in scene.managers)
+    ready = all(view.stage in ("ready", "ray-actor") for view in members)
+    if not ready or busy or claims:
+        return None
+    return claim("healthy", POSSIBLE if scene.absent else LIKELY, f"{len(members)} of {scene.world_size or len(members)} "
+                 "ranks are ready and wait for work", [seen(view) for view in members[:2]], where={})
+
+
+def _at_work(members: Sequence[View], moving: Sequence[View]) -> Claim:
+    doubt = any(view.verdict in ("stuck", "unknown") for view in members) or not any(_plainly(view) for view in moving)
+    confidence, evidence = POSSIBLE if doubt else LIKELY, [seen(view) for view in moving[:4]]
+    if len(moving) * 2 > len(members) and all(view.stage in _AT_WORK for view in members):
+        return claim("healthy", confidence, f"{len(moving)} of {len(members)} ranks were seen at work, nobody holds up the "
+                     "others", evidence, where={})
+    first = min((view.stage for view in moving), key=stages.order)
+    return claim("slow-not-hung", confidence, _words(moving), evidence, where={"stage": first})
+
+
+def _plainly(view: View) -> bool:
+    """Whether it is plain that it moves, and not only woken now and then."""
+    progress = view.state.progress
+    return progress is not None and bool(activity.moves_data(progress) or activity.busy(progress) or progress.frames_changed)
+
+
+def _words(moving: Sequence[View]) -> str:
+    view = moving[0]
+    rate = activity.rate(view.state.progress)
+    left = remaining(view.state.log_tail)
+    text = f"{view.name} {stages.describe(view.stage)}" + (f" ({rate})" if rate else "")
+    text += f", {left[1]}, about {left[0]:.0f} s left" if left else ""
+    rest = f"; {len(moving) - 1} more move too" if len(moving) > 1 else ""
+    return f"slow, not hung: {text}{rest}"
+
+
+def slow_storage(scene: Scene) -> List[Claim]:
+    """Weights that come, but slowly: no hang, and still worth a word."""
+    found = []
+    for view in scene.ranks:
+        progress = view.state.progress
+        if view.stage not in ("load-weights", "download") or view.verdict != "progressing" or progress is None:
+            continue
+        rate = max(progress.read_bytes, progress.rchar) / progress.window_s if progress.window_s > 0 else 0.0
+        if 0 < rate < _SLOW_BYTES_S and not activity.computes(progress):
+            text = f"{view.name} gets its weights at {rate / 1e6:.1f} MB/s"
+            found.append(claim("storage-slow", POSSIBLE, text, [Evidence(f"/proc/{view.state.pid}/io on {view.state.node}", text)],
+                               where={"node": view.state.node, "rank": view.rank, "stage": view.stage}))
+    return found
