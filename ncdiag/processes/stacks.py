@@ -2,6 +2,9 @@
 
 py-spy seizes the target's threads with ptrace for the few milliseconds of a read and lets them go by itself, even when it is ended; no signal
 is sent. A stopped, traced, frozen or D-state thread never answers that, so such a process is read without pausing it.
+
+Native frames of a process in another pid namespace (a container, seen from its machine) can only be read from inside that namespace: from
+outside py-spy 0.4 ends with UNW_EBADREG. So py-spy then runs there, with this machine's own files.
 """
 
 from __future__ import annotations
@@ -73,7 +76,8 @@ def read(pid: int, *, native: bool = False, nonblocking: bool = False, variables
     reason, without_native = "", ""
     for options in _plan(native, nonblocking):
         limit = timeout_s if timeout_s and "--native" in options else NATIVE_TIMEOUT_S if "--native" in options else PYTHON_TIMEOUT_S
-        out, reason = _run([program, "dump", "--json", "--pid", str(pid), *options, *(["--locals"] if variables else [])], limit)
+        enter, number = _inside(pid) if "--native" in options else ([], pid)
+        out, reason = _run([*enter, program, "dump", "--json", "--pid", str(number), *options, *(["--locals"] if variables else [])], limit)
         if out is not None:
             stacks = _parse(out, pid, "--native" in options)
             stacks.error = stacks.error or without_native or None
@@ -94,18 +98,34 @@ def _plan(native: bool, nonblocking: bool) -> list[list[str]]:
     return [*first, *[[]] * (ATTEMPTS - 1), ["--nonblocking"]]
 
 
+def _inside(pid: int) -> tuple[list[str], int]:
+    """What to put before a command that has to run in the pid namespace of `pid`, and its number there; nothing where that is ours."""
+    tools = [shutil.which("nsenter"), shutil.which("unshare")]
+    try:
+        if os.readlink(f"/proc/{pid}/ns/pid") == os.readlink("/proc/self/ns/pid"):
+            return [], pid
+        with open(f"/proc/{pid}/status", encoding="utf-8", errors="replace") as file:
+            number = next(int(line.split()[-1]) for line in file if line.startswith("NSpid:"))
+    except (OSError, StopIteration, ValueError):
+        return [], pid
+    if not all(tools):
+        return [], pid
+    return [str(tools[0]), "--target", str(pid), "--pid", "--", str(tools[1]), "--mount-proc"], number
+
+
 def _run(argv: list[str], timeout_s: float) -> tuple[str | None, str]:
     """(output, "") or (None, py-spy's words)."""
     environment = {**os.environ, "RUST_BACKTRACE": "0", "NO_COLOR": "1"}
     try:
-        process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment)
+        process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment,
+                                   start_new_session=True)
     except OSError as error:
         return None, f"cannot run {argv[0]}: {error.strerror}"
     with process:
         try:
             out, err = process.communicate(timeout=timeout_s)
         except subprocess.TimeoutExpired:
-            process.send_signal(signal.SIGKILL)
+            os.killpg(process.pid, signal.SIGKILL)      # with what it started in another namespace
             return None, f"py-spy gave no answer within {timeout_s:.1f} s"
     if process.returncode:
         return None, redact.text(err.decode("utf-8", "replace").split("Stack backtrace")[0].strip()) or f"py-spy ended with {process.returncode}"

@@ -48,6 +48,25 @@ def test_native_frames_stand_inside_of_the_python_ones(tmp_path: Path) -> None:
         assert main_frames(read) == ["holds_up", "<module>"]
 
 
+@pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("unshare"), reason="pid namespaces need root and util-linux")
+def test_native_frames_of_a_program_in_a_pid_namespace(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(LOCK)
+    inside = [sys.executable, str(tmp_path / "program.py")]
+    with subprocess.Popen(["unshare", "--pid", "--fork", "--kill-child", "--mount-proc", *inside], stdout=subprocess.DEVNULL) as holder:
+        try:
+            children = Path(f"/proc/{holder.pid}/task/{holder.pid}/children")
+            deadline = time.monotonic() + 10
+            read = stacks.Stacks()
+            while time.monotonic() < deadline and not (read.native and main_frames(read) == ["holds_up", "<module>"]):
+                time.sleep(0.1)
+                if pid := children.read_text().split():
+                    read = stacks.read(int(pid[0]), native=True)
+            assert read.native and read.error is None
+            assert main_frames(read) == ["holds_up", "<module>"] and read.threads[0]["main"]
+        finally:
+            holder.kill()
+
+
 def test_a_stopped_program_is_read_without_pausing_it(tmp_path: Path) -> None:
     with running(LOCK, folder=tmp_path) as (program, _):
         os.kill(program.pid, signal.SIGSTOP)
