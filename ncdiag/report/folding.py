@@ -16,7 +16,7 @@ _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 
 
 def folded(findings: Iterable[Finding]) -> list[list[Finding]]:
-    """Groups that differ in the node only, or, where these would be many, in numbers too; in the order of their first member."""
+    """Groups that differ in the node only, or, where these would be many, in numbers and in the numbers of their devices too; in the order of their first member."""
     groups: dict[tuple[Any, ...], list[Finding]] = {}
     for finding in findings:
         node = str(finding.where.get("node", ""))
@@ -27,7 +27,8 @@ def folded(findings: Iterable[Finding]) -> list[list[Finding]]:
         return list(groups.values())
     alike: dict[tuple[Any, ...], list[list[Finding]]] = {}
     for (status, probe, summary, rest, cause), group in groups.items():
-        alike.setdefault((status, probe, _NUMBER.sub("#", summary), rest, cause), []).append(group)
+        places = tuple((key, _NUMBER.sub("#", value)) for key, value in rest)
+        alike.setdefault((status, probe, _NUMBER.sub("#", summary), places, cause), []).append(group)
     out = []
     for several in alike.values():
         out.extend(several if len(several) <= SEVERAL else [[finding for group in several for finding in group]])
@@ -56,12 +57,17 @@ def nodes_of(alike: Iterable[Finding], nodes: Sequence[str] = ()) -> str:
     return one_line(shown)
 
 
-def rest_of(finding: Finding) -> str:
-    """Device, rank, peer and whatever else says where it is, besides the node."""
-    return one_line(" ".join(str(value) for key, value in finding.where.items() if key != "node"))
+def rest_of(alike: Sequence[Finding]) -> str:
+    """Devices, ranks, peers and whatever else says where they are, besides the node."""
+    values: dict[str, dict[str, None]] = {}
+    for finding in alike:
+        for key, value in finding.where.items():
+            if key != "node":
+                values.setdefault(key, {})[str(value)] = None
+    return one_line(" ".join(fold(several) if len(several) > 1 else next(iter(several)) for several in values.values()))
 
 
 def place(alike: Sequence[Finding], nodes: Sequence[str]) -> str:
     """Node set (where there are several nodes) and the other places, as one text."""
     shown = nodes_of(alike, nodes) if len(nodes) > 1 else ""
-    return f"{shown} {rest_of(alike[0])}".strip()
+    return f"{shown} {rest_of(alike)}".strip()

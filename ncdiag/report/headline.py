@@ -41,7 +41,7 @@ def headline(result: Result) -> Headline:
     if result.causes:
         first = result.causes[0]
         known = first.cause in (*GOOD, "unresolved")
-        return Headline(status_of(first), first.summary if known else f"{first.confidence}: {first.cause} — {first.summary}", _causes(result.causes))
+        return Headline(status_of(first), first.summary, _causes(result.causes) if known else f"{first.confidence}: {first.cause}, {_causes(result.causes)}")
     if result.outcome:
         return Headline(Status.FAIL, result.outcome, _ranks(result))
     return _of_findings(result)

@@ -8,7 +8,7 @@ from typing import Any
 
 from ncdiag import redact
 
-SHOWN = 600
+SHOWN = 300
 """Characters of an observed or expected value that a report shows."""
 
 

@@ -87,12 +87,12 @@ def bringup(ranks: int = 8) -> dict[str, Any]:
     }
 
 
-def bandwidth(nodes: int = 8) -> dict[str, Any]:
-    """The JSON of pair runs with one slow and one dead node."""
+def bandwidth(nodes: int = 8, near: int = 1000) -> dict[str, Any]:
+    """The JSON of pair runs with one slow and one dead node; each node with the `near` next ones."""
     names = [f"gpu{number:02}" for number in range(1, nodes + 1)]
     pairs = []
     for row, one in enumerate(names):
-        for column in range(row + 1, nodes):
+        for column in range(row + 1, min(nodes, row + 1 + near)):
             slow = 2 in (row, column)
             dead = nodes > 5 and 5 in (row, column)
             figure = None if dead else 21.4 if slow else 46.2 - (row * 7 + column * 3) % 5

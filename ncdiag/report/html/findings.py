@@ -9,7 +9,7 @@ from ncdiag.model import Cause, Evidence, Finding, Status
 from ncdiag.nodeset import fold
 from ncdiag.report.compare import Comparison
 from ncdiag.report.folding import apart, folded, nodes_of, rest_of
-from ncdiag.report.headline import status_of
+from ncdiag.report.headline import headline, status_of
 from ncdiag.report.plain import one_line
 from ncdiag.report.plainly import observed
 from ncdiag.report.result import Result
@@ -40,7 +40,7 @@ def _group(alike: Sequence[Finding], nodes: Sequence[str]) -> Mapping[str, Any]:
         "status": first.status.value,
         "probe": one_line(first.probe),
         "nodes": nodes_of(alike, nodes),
-        "rest": rest_of(first),
+        "rest": rest_of(alike),
         "count": len(alike),
         "summary": first.summary,
         "apart": apart(alike),
@@ -63,7 +63,8 @@ def _both(alike: Sequence[Finding], name: str) -> str:
 
 def causes(result: Result) -> list[Mapping[str, Any]]:
     """The ranked list."""
-    return [_cause(cause, result.summary) for cause in result.causes]
+    said = headline(result).text
+    return [_cause(cause, said) for cause in result.causes]
 
 
 def _cause(cause: Cause, said: str) -> Mapping[str, Any]:

@@ -38,6 +38,7 @@ def view(result: Result) -> Mapping[str, Any]:
         "rows": [_row(group) for group in rows[:ROWS]],
         "more": max(0, len(rows) - ROWS),
         "total": len(result.ranks),
+        "since": any(rank.since_s is not None for rank in result.ranks),
         "states": any(rank.state for rank in result.ranks),
         "waits": result.waits[:WAITS],
         "waits_more": max(0, len(result.waits) - WAITS),

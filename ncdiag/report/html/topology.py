@@ -69,6 +69,7 @@ def _view(machine: Mapping[str, Any], findings: Sequence[Finding]) -> Mapping[st
         "nics": [one_line(nic["label"]) for nic in machine["nics"]],
         "distances": [(one_line(gpu["label"]), [one_line(gpu["distance"].get(nic["label"], "")) for nic in machine["nics"]]) for gpu in machine["gpus"]],
         "unused": [one_line(name) for name in machine.get("unused_nics", [])],
+        "unproven": sorted({one for use in uses for one in use["unproven"]}),
         "remarks": [str(remark) for remark in machine.get("remarks", [])],
         "faults": [{"label": rows[number].label, "status": fault.status.value, "text": fault.summary} for number, found in enumerate(faults) for fault in found],
         "source": f"{origin}, {rules}",
@@ -150,7 +151,7 @@ def _uses(machine: Mapping[str, Any], place: Mapping[str, int]) -> list[Mapping[
                         "gdr": both,
                         "status": "ok" if both == "yes" else "warn",
                         "why": "; ".join(map(str, direct.get("reasons", []))),
-                        "unproven": "; ".join(map(str, direct.get("unproven", []))),
+                        "unproven": [str(one) for one in direct.get("unproven", [])],
                         "from": place[one_line(gpu["label"])],
                         "to": place[one_line(label)],
                     }
