@@ -109,7 +109,7 @@ def states(run: Run, at: float | None = None, gone: bool = True) -> list[RankSta
     for row in run.samples:
         if row["t"] <= moment:
             by_pid.setdefault(row["pid"], []).append(row)
-    live = {pid for pid, rows in by_pid.items() if moment - rows[-1]["t"] < 8.0}
+    live = {row["pid"] for row in run.samples if row["t"] > moment - 8.0} & set(by_pid)
     if at is None and run.snap:
         live &= _in_snap(run)
     mains = _mains(run)
@@ -236,7 +236,8 @@ def _thread(thread: dict[str, Any]) -> dict[str, Any]:
 
 def _progress(rows: list[dict[str, Any]]) -> Progress | None:
     """Over the last samples that are together at least 2 s apart."""
-    recent = [row for row in rows if rows[-1]["t"] - row["t"] <= 7.0][-5:]
+    recent = [row for row in rows if rows[-1]["t"] - row["t"] <= 7.0][-5:] if len(rows) < 2 or (
+        rows[-1]["t"] - rows[-2]["t"] <= 7.0) else rows[-2:]
     if len(recent) < 2:
         return None
     window = recent[-1]["t"] - recent[0]["t"]
