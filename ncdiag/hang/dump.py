@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import time
 from collections.abc import Sequence
@@ -18,8 +19,9 @@ from ncdiag.nccl import ras
 from ncdiag.processes.look import Options
 from ncdiag.processes.sample import Sampler
 
-RECORDER_WAIT_S = 3.0
-"""How long a process may take to write the dump that it was asked for: it looks at its pipe once a second."""
+RECORDER_WAIT_S = 8.0
+"""How long a process may take to write the dump that it was asked for: it looks at its pipe once a second, and torch 2.11 imports half of itself
+before it writes the first one, 5 s on a quick machine."""
 
 
 @dataclass(frozen=True)
@@ -46,14 +48,15 @@ def dump(request: Request, host: Host | None = None) -> DumpContent:
     with ThreadPoolExecutor(4) as pool:
         services = {} if request.no_ras else ras_services(sampler.states)
         first = {address: pool.submit(ras.ask, address[1], netns=netns) for address, netns in services.items()}
-        if request.ask_recorder:
-            _ask_recorders(sampler.states, content)
         taken = sampler.finish()
         _second_reports(services, first, content)
     content.states = taken.states
     content.logs = {name: log.tail for name, log in taken.logs.items()}
     content.notes[:0] = taken.notes
     content.flight = recorders(taken.states, content.notes)
+    if request.ask_recorder:      # last: a process that writes its dump imports, allocates and computes, which is no progress
+        asked = _ask_recorders(taken.states, content)
+        content.flight.update(_answers(asked, content.notes))
     content.meta["took_s"] = round(time.monotonic() - started, 2)
     return content
 
@@ -85,13 +88,41 @@ def _second_reports(services: dict[tuple[str, str], str], first: dict[tuple[str,
         content.ras.append(after)
 
 
-def _ask_recorders(states: Sequence[RankState], content: DumpContent) -> None:
+def _ask_recorders(states: Sequence[RankState], content: DumpContent) -> list[RankState]:
+    """Those that were asked."""
+    asked = []
     for state in states:
-        if state.rank is not None and state.role not in ("api-server", "engine-core", "launcher", "headless"):
-            refused = flight_recorder.request(state.settings, state.rank, f"/proc/{state.pid}/root")
-            if refused:
-                content.notes.append(refused)
-    time.sleep(RECORDER_WAIT_S if len(content.notes) < len(states) else 0)
+        if state.rank is None or state.role in ("api-server", "engine-core", "launcher", "headless"):
+            continue
+        refused = flight_recorder.request(state.settings, state.rank, f"/proc/{state.pid}/root")
+        if refused:
+            content.notes.append(refused)
+        elif state.state[:1] not in ("T", "Z", "t"):
+            asked.append(state)
+    return asked
+
+
+def _answers(asked: list[RankState], notes: list[str]) -> dict[int, dict[str, Any]]:
+    """The dumps that were written since, as far as they come within the time."""
+    since, end = time.time() - 1, time.monotonic() + RECORDER_WAIT_S
+    dumps: dict[int, dict[str, Any]] = {}
+    while asked and time.monotonic() < end:
+        time.sleep(0.2)
+        dumps.update(_written(asked, since))
+        asked = [state for state in asked if state.rank not in dumps]
+    notes.extend(f"the flight recorder of rank {state.rank} wrote nothing within {RECORDER_WAIT_S:g} s" for state in asked)
+    return dumps
+
+
+def _written(states: Sequence[RankState], since: float) -> dict[int, dict[str, Any]]:
+    """Whole dumps that are there; one that is being written is not whole yet."""
+    dumps = {}
+    for state in states:
+        path = flight_recorder.find(state.settings, state.rank or 0, f"/proc/{state.pid}/root", since=since)
+        with contextlib.suppress(flight_recorder.DumpError):
+            if path is not None and state.rank is not None:
+                dumps[state.rank] = flight_recorder.read(path)
+    return dumps
 
 
 def recorders(states: Sequence[RankState], notes: list[str]) -> dict[int, dict[str, Any]]:

@@ -23,6 +23,10 @@ COLLECT_S = 2
 """Seconds that RAS may take to gather from the other processes (its own default is 5)."""
 MARGIN_S = 7.0
 """What it takes on top: a second leg of 5 s for peers that do not answer, and the way."""
+HELLO_S = 1.5
+"""A service that lives answers a command at once. All processes of a user share the port, and a connection that the kernel gave to a stopped
+one stays without an answer: then another try may meet one that lives."""
+TRIES = 3
 LIMIT = 64 << 20
 _CLONE_NEWNET = 0x40000000
 T = TypeVar("T")
@@ -69,13 +73,27 @@ def _ask(address: str, collect_s: int, deadline: float) -> dict[str, Any]:
 
 
 def _converse(address: str, commands: list[str], question: str, deadline: float) -> tuple[list[str], str]:
-    """One connection: a reply line to each of `commands`, then everything that `question` gives."""
+    """A reply line to each of `commands`, then everything that `question` gives."""
+    for _ in range(TRIES):
+        try:
+            return _once(address, commands, question, deadline)
+        except _NoHello:
+            continue
+    raise RasError("%s takes connections and says nothing: its process is stopped, or no NCCL RAS service" % address)
+
+
+class _NoHello(Exception):
+    """Connected, and no answer to the first command."""
+
+
+def _once(address: str, commands: list[str], question: str, deadline: float) -> tuple[list[str], str]:
+    """One connection."""
     host, port = split_address(address)
+    replies: list[str] = []
     try:
         with socket.create_connection((host, port), min(deadline, 3.0)) as link:
-            link.settimeout(deadline)
+            link.settimeout(min(deadline, HELLO_S))
             with link.makefile("rb") as stream:
-                replies = []
                 for command in commands:
                     link.sendall(command.encode() + b"\n")
                     replies.append(stream.readline(4096).decode("utf-8", "replace").strip())
@@ -83,8 +101,13 @@ def _converse(address: str, commands: list[str], question: str, deadline: float)
                         raise RasError("%s closed the connection: not an NCCL RAS service" % address)
                 if not replies[0].startswith(("SERVER PROTOCOL", "ERROR")):
                     raise RasError("%s answers %r: not an NCCL RAS service" % (address, replies[0][:60]))
+                link.settimeout(deadline)
                 link.sendall(question.encode() + b"\n")
                 return replies, stream.read(LIMIT).decode("utf-8", "replace")
+    except socket.timeout:
+        if not replies:
+            raise _NoHello from None
+        raise RasError("%s: no report within %g s" % (address, deadline)) from None
     except OSError as error:
         raise RasError("%s: %s" % (address, error.strerror or error)) from None
 

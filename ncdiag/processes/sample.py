@@ -10,6 +10,7 @@ import os
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 from ncdiag.host import Host, HostError
 from ncdiag.model import Progress, RankState
@@ -148,7 +149,8 @@ class Sampler:
 
     @staticmethod
     def _compare(look: Look, again: stacks.Stacks) -> None:
-        changed = stacks.python_frames(look.first.threads) != stacks.python_frames(again.threads)
+        every = look.member.role == "ray-worker"      # its main thread only waits for calls; those run in others
+        changed = _telling(look.first.threads, every) != _telling(again.threads, every)
         look.state.progress = look.state.progress or Progress(0.0)
         look.state.progress.frames_changed = changed
 
@@ -189,6 +191,11 @@ def _is_in_a_group(state: RankState) -> bool:
     """Whether its main thread is in torch.distributed: then it is a rank, also where it started others."""
     return any("torch/distributed/" in frame.file and "/elastic/" not in frame.file and not frame.file.endswith(("/run.py", "/launch.py"))
                for thread in state.threads if thread["main"] for frame in thread["frames"])
+
+
+def _telling(threads: list[dict[str, Any]], every: bool) -> tuple[Any, ...]:
+    """The frames by which progress is told: of the main thread, since monitors and writers of dumps beside it move in a hang too."""
+    return stacks.python_frames(threads if every else [thread for thread in threads if thread["main"]] or threads)
 
 
 def sample(host: Host, pids: Iterable[int], options: Options | None = None) -> Sample:

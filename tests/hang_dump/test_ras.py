@@ -9,6 +9,7 @@ import socketserver
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -222,10 +223,35 @@ def test_what_is_no_ras_service_is_said() -> None:
 def test_a_refused_connection_and_a_silent_one_end_in_time() -> None:
     with socketserver.TCPServer(("127.0.0.1", 0), socketserver.BaseRequestHandler) as server:
         address = f"127.0.0.1:{server.server_address[1]}"      # listens, accepts nothing
-        with pytest.raises(ras.RasError, match="timed out"):
+        with pytest.raises(ras.RasError, match="says nothing"):
             ras.ask(address, timeout_s=0.3)
     with pytest.raises(ras.RasError, match="refused"):
         ras.ask(address)
+
+
+def test_a_stopped_process_on_the_shared_port_is_passed_by() -> None:
+    """All processes of a user listen on one port; the first connection goes to one that never answers."""
+    taken = []
+
+    class Ras(socketserver.StreamRequestHandler):
+        def handle(self) -> None:
+            taken.append(self.client_address)
+            if len(taken) == 1:
+                time.sleep(ras.HELLO_S + 1)
+                return
+            for line in self.rfile:
+                if line.strip() in (b"STATUS", b"VERBOSE STATUS"):
+                    self.wfile.write(b'{"communicators": []}')
+                    return
+                self.wfile.write(b"SERVER PROTOCOL 2\n" if line.startswith(b"CLIENT") else b"OK\n")
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Ras) as server:
+        server.daemon_threads = True
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        began = time.monotonic()
+        assert ras.ask(f"127.0.0.1:{server.server_address[1]}")["format"] == "json"
+        assert time.monotonic() - began < ras.HELLO_S + 1
+        server.shutdown()
 
 
 SERVER = """
