@@ -9,6 +9,8 @@ import base64
 import json
 import os
 import sys
+import threading
+import time
 import zlib
 from dataclasses import asdict
 from typing import Any, Dict, Iterable, List, Mapping, Optional, Set, Tuple
@@ -31,6 +33,7 @@ TAIL_BYTES = 256 << 10
 LINES = 400
 _ENGINE = ("api-server", "engine-core", "worker", "headless", "ray-worker", "coordinator")
 _REMEMBERED = ("worker", "ray-worker", "script", "engine-core", "headless", "api-server")
+POLL_S = 0.05
 _TASK = "ray::ncdiag"
 
 
@@ -44,11 +47,25 @@ class Node:
         self._last: Dict[int, RankState] = {}
         self._gone: Dict[int, RankState] = {}
         self._files: Dict[str, None] = {}
+        self._alive: Dict[int, Optional[float]] = {}
+        threading.Thread(target=self._poll, daemon=True).start()
+
+    def _poll(self) -> None:
+        """Between looks: when each process of the last look ended. The first one to end matters, and the others follow within a second."""
+        while True:
+            for pid in [pid for pid, ended in list(self._alive.items()) if ended is None]:
+                try:
+                    if self.host.read_bytes("/proc/%d/stat" % pid, 8192).rpartition(b") ")[2][:1] not in (b"Z", b"X"):
+                        continue
+                except HostError:
+                    pass
+                self._alive[pid] = time.monotonic()
+            time.sleep(POLL_S)
 
     def look(self, request: Mapping[str, Any]) -> Dict[str, Any]:
         """`request`: `pids` or `guard` (whose descendants are meant), else `meeting`, `job`; `full`; `files` to read.
 
-        The answer: `node`, `states`, `logs` (name -> last lines), `job` (of Ray), `notes`.
+        The answer: `node`, `states`, `logs` (name -> last lines), `job` (of Ray), `notes`, `ended_ago_s` (pid -> seconds since its end), `oom_kills`.
         """
         answer: Dict[str, Any] = {
             "node": self.host.node,
@@ -68,6 +85,13 @@ class Node:
                 answer["notes"].append(str(error))
         states += self._ended(machine, states)
         answer["states"] = [state.as_dict() for state in states]
+        self._alive = {
+            **{state.pid: None for state in states},
+            **{pid: at for pid, at in self._alive.items() if at is not None},
+        }
+        answer["ended_ago_s"] = {
+            str(pid): round(time.monotonic() - at, 2) for pid, at in self._alive.items() if at is not None
+        }
         for path in [*request.get("files", ()), *self._files]:
             if path not in answer["logs"]:
                 lines = tail(path)

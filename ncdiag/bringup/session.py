@@ -21,7 +21,7 @@ from ncdiag.bringup.output import Output
 from ncdiag.bringup.stall import Picture
 from ncdiag.bringup.start import Child, StartError
 from ncdiag.bringup.timeline import Timeline
-from ncdiag.bringup.watch import Result, Watch
+from ncdiag.bringup.watch import LogsOnly, Result, Watch
 from ncdiag.fleet import FleetError
 from ncdiag.hang.content import DumpContent
 from ncdiag.hang.verdict import Verdict
@@ -165,7 +165,7 @@ class Session:
         assert self._watch is not None
         return self._ended(self._watch.until_end())
 
-    def _begin(self) -> Child | Attached:
+    def _begin(self) -> Child | Attached | LogsOnly:
         if not self.owns:
             if self._attach is not None:
                 self._eyes.agents.insert(0, Local({"pids": [self._attach], "files": self._follow}))
@@ -173,7 +173,7 @@ class Session:
                 self._eyes.agents.append(ray_agent(sys.executable, self._in_ray, os.environ))
             else:
                 self._eyes.agents.append(Files(self._follow, self.output))
-            return Attached(self._attach)
+            return Attached(self._attach) if self._attach is not None or self._in_ray is not None else LogsOnly()
         self._child = Child(self._command, self._take, terminal=self.screen.both and self._file is None)
         self._eyes.agents.insert(0, Local({"guard": self._child.guard, "files": self._follow}))
         return self._child
@@ -283,6 +283,7 @@ class Session:
     def _data(self, result: Result) -> dict[str, Any]:
         return {
             "outcome": result.outcome,
+            "started_at": round(result.started_at, 2),
             "took_s": result.took_s,
             "exit_status": self._child.exit if self._child is not None else None,
             "check": result.check.as_dict() if result.check is not None else None,

@@ -70,6 +70,11 @@ class Stall:
         """Processes that are stopped or have ended, as several looks show, while others are there."""
         return [who for who, times in self._halted.items() if times >= SURE_LOOKS]
 
+    @property
+    def suspects(self) -> bool:
+        """Whether the last look showed a stopped or ended process that is not sure yet."""
+        return any(times < SURE_LOOKS for times in self._halted.values())
+
     def due(self, now: float) -> bool:
         """Whether it is time for a full look: the first after `after_s`, later ones at doubling distances for as long as nothing moves."""
         if now - self.moved_at < self._next_s:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from ncdiag.bringup.stall import Key, key
 from ncdiag.hang.scene import View
+
+CLOSE_S = 0.15
+"""Ends that are nearer to each other than this are not put into an order."""
 
 
 @dataclass
@@ -21,6 +24,8 @@ class Row:
     spans: list[tuple[str, float, float]] = field(default_factory=list)
     """(stage, from, to); a stage that was never seen between two looks is missing."""
     ended_s: float | None = None
+    exact: bool = False
+    """Whether `ended_s` is the time of its end, not of the look that missed it."""
 
     @property
     def name(self) -> str:
@@ -42,12 +47,15 @@ class Timeline:
         self.events: list[dict[str, Any]] = []
         """`{"at_s", "event", …}`: stalls, ready, the end."""
 
-    def see(self, at_s: float, views: Sequence[View]) -> None:
+    def see(self, at_s: float, views: Sequence[View], ended: Mapping[Key, float] | None = None) -> None:
+        """Takes one look in. `ended`: when processes ended, where that was seen better than by looks."""
         for view in views:
             row = self._rows.setdefault(key(view.state), Row(view.state.node, view.state.pid, view.state.role))
             row.role, row.rank = view.state.role, view.rank if view.rank is not None else row.rank
             if view.verdict == "dead":
-                row.ended_s = row.ended_s if row.ended_s is not None else at_s
+                told = (ended or {}).get(key(view.state))
+                row.ended_s = told if told is not None else row.ended_s if row.ended_s is not None else at_s
+                row.exact = row.exact or told is not None
                 continue
             stage = view.stage if view.stage != "unknown" or not row.spans else row.spans[-1][0]
             if row.spans and row.spans[-1][0] == stage:
@@ -69,13 +77,14 @@ class Timeline:
         return row.spans[-1][1] if row is not None and row.spans else None
 
     def first_end(self) -> Row | None:
-        """The process that ended first, where one did before the others."""
-        ended = sorted(
-            (row for row in self._rows.values() if row.ended_s is not None), key=lambda row: row.ended_s or 0.0
-        )
-        return (
-            ended[0] if ended and (len(ended) == 1 or (ended[1].ended_s or 0.0) > (ended[0].ended_s or 0.0)) else None
-        )
+        """The process that ended first, where one surely did; servers and launchers only end after their workers."""
+        ended = [
+            row for row in self._rows.values() if row.ended_s is not None and row.role not in ("api-server", "launcher")
+        ]
+        ended.sort(key=lambda row: row.ended_s or 0.0)
+        if len(ended) > 1 and ((ended[1].ended_s or 0.0) - (ended[0].ended_s or 0.0) < CLOSE_S or not ended[0].exact):
+            return None
+        return ended[0] if ended else None
 
     def as_dict(self) -> dict[str, Any]:
         """`rows`: node, pid, role, rank, `spans` of stage, from_s, to_s; `events`."""

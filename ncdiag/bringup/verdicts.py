@@ -11,6 +11,7 @@ from ncdiag.bringup.output import NAME, Output
 from ncdiag.bringup.timeline import Row, Timeline
 from ncdiag.hang.content import DumpContent
 from ncdiag.hang.dump import ras_services, recorders
+from ncdiag.hang.scene import look
 from ncdiag.logs.diagnose import of_streams
 from ncdiag.logs.intake import Stream
 from ncdiag.logs.remedies import REMEDIES
@@ -19,6 +20,7 @@ from ncdiag.nccl import ras
 
 _GENERIC = ("unresolved", "rank-died", "engine-exception", "rank-missing", "healthy", "slow-not-hung")
 """Causes that say less than the knowledge of which process ended first."""
+_UNREACHED = ("bootstrap-blocked-firewall", "bootstrap-peer-unreachable")
 _READ_KERNEL = "read the kernel log of that node (dmesg) for what ended it, and the end of that rank's log; restart all ranks together"
 
 
@@ -69,6 +71,7 @@ def content_of(answers: Sequence[Mapping[str, Any]], output: Output, meta: Mappi
 
 def failure(
     answers: Sequence[Mapping[str, Any]],
+    states: Sequence[RankState],
     output: Output,
     timeline: Timeline,
     exit_code: int | None,
@@ -76,7 +79,7 @@ def failure(
 ) -> list[Cause]:
     """Why a start ended: the first error of all logs; where they name none, the process that ended first.
 
-    `oom`: node -> processes that its kernel has ended for want of memory since the start.
+    `states`: the last look, in which the other nodes still wait. `oom`: node -> processes that its kernel has ended for want of memory since the start.
     """
     logs = logs_of(answers, output)
     streams = [
@@ -84,7 +87,8 @@ def failure(
     ]
     causes = [cause for cause in of_streams(streams).verdict.causes if cause.cause not in ("healthy", "slow-not-hung")]
     for cause in causes:
-        _place(cause, timeline, [answer["node"] for answer in answers])
+        place(cause, timeline, [answer["node"] for answer in answers])
+        _by_peer(cause, states)
     first = timeline.first_end()
     if (
         first is not None
@@ -121,8 +125,28 @@ def _ended_first(first: Row, causes: list[Cause], oom_kills: int) -> list[Cause]
     return [Cause("rank-died", "likely", summary, place, evidence, [], _READ_KERNEL), *rest]
 
 
-def _place(cause: Cause, timeline: Timeline, nodes: Sequence[str]) -> None:
-    """Adds node and rank where the lines that the cause rests on say them."""
+def _by_peer(cause: Cause, states: Sequence[RankState]) -> None:
+    """The address that an error names, looked up among what the other nodes' processes listen on and talk with."""
+    peer = str(cause.where.get("peer") or "")
+    for state in states:
+        ends = [(socket.state, socket.local.rpartition(":")[0].strip("[]")) for socket in state.sockets]
+        usual = {address for kind, address in ends if kind == "ESTABLISHED" and not address.startswith("127.")}
+        if cause.cause == "rank-died" and peer in usual:
+            cause.where.update({"node": state.node, **({"rank": state.rank} if state.rank is not None else {})})
+        elif cause.cause in _UNREACHED and ("LISTEN", peer) in ends and usual and peer not in usual:
+            chosen = [
+                Evidence(f"environment of pid {state.pid} on {state.node}", f"{name}={state.settings[name]}")
+                for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
+                if name in state.settings
+            ]
+            cause.cause, cause.remedy = "socket-ifname-wrong", REMEDIES["socket-ifname-wrong"]
+            cause.summary = f"rank {state.rank} ({state.node}, pid {state.pid}) listens for its peers on {peer}, where they do not reach it; they do at {', '.join(sorted(usual))}"
+            cause.where = {"node": state.node, "rank": state.rank, "stage": look(state).stage}
+            cause.evidence += [Evidence(f"sockets of pid {state.pid} on {state.node}", f"LISTEN on {peer}"), *chosen]
+
+
+def place(cause: Cause, timeline: Timeline, nodes: Sequence[str]) -> None:
+    """Adds node and rank where the lines that the cause rests on say them. The command itself runs on the first of `nodes`."""
     pids = {row.pid: row for row in timeline.rows}
     for item in cause.evidence:
         node = item.source.partition(":")[0]
@@ -137,5 +161,7 @@ def _place(cause: Cause, timeline: Timeline, nodes: Sequence[str]) -> None:
             if row.spans:
                 cause.where.setdefault("stage", row.spans[-1][0])
             break
+        if item.source == NAME and nodes and " ip=" not in item.text[:120]:
+            cause.where.setdefault("node", nodes[0])
     if len(set(nodes)) == 1:
         cause.where.setdefault("node", nodes[0])

@@ -19,8 +19,8 @@ from ncdiag.hang.content import DumpContent
 from ncdiag.hang.verdict import Verdict
 from ncdiag.model import Cause, Evidence, RankState
 
-PERIOD_S, LOAD = 2.0, 10.0
-"""Seconds between looks; at least LOAD times what a look costs, so that the watch takes no more than a tenth."""
+PERIOD_S, LOAD = 2.0, 5.0
+"""Seconds between looks; at least LOAD times what a look costs, so that the watch stays a small part of the work."""
 MIN_STALL_S = 1.0
 
 
@@ -33,6 +33,13 @@ class Process(Protocol):
     def over(self) -> bool:
         """Whether it has ended with all that belongs to it."""
         ...
+
+
+class LogsOnly:
+    """Nothing that can be looked at: the start is known by its logs."""
+
+    exit: int | None = None
+    over = False
 
 
 class Voice(Protocol):
@@ -59,6 +66,8 @@ class Result:
     stalls: list[dict[str, Any]] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
     """Nodes that could not be looked at."""
+    started_at: float = 0.0
+    """Seconds since 1970."""
 
 
 class Watch:
@@ -130,7 +139,8 @@ class Watch:
             self._pause()
 
     def _pause(self) -> None:
-        until = time.monotonic() + max(PERIOD_S, LOAD * self.eyes.cost_s)
+        period_s = PERIOD_S / 2 if self.stall.suspects else max(PERIOD_S, LOAD * self.eyes.cost_s)
+        until = time.monotonic() + period_s
         while (
             time.monotonic() < until
             and not self.stopping
@@ -147,9 +157,17 @@ class Watch:
         self.output.lend(self.states)
         self._oom()
         picture = self.stall.see(time.monotonic(), self.states, self.output.news_at)
-        self.timeline.see(self.at_s, picture.views)
+        self.timeline.see(self.at_s, picture.views, self._ends())
         self.voice.show(self.at_s, picture, self.timeline, self.errors)
         return picture
+
+    def _ends(self) -> dict[tuple[str, int], float]:
+        """(node, pid) -> when it ended, in seconds since the start."""
+        return {
+            (answer["node"], int(pid)): round(self.at_s - ago, 2)
+            for answer in self.answers
+            for pid, ago in answer.get("ended_ago_s", {}).items()
+        }
 
     def _oom(self) -> dict[str, int]:
         """Node -> processes ended for want of memory since the first look."""
@@ -164,6 +182,10 @@ class Watch:
                     self.engine.url, self.engine.api_key, self.engine.served_name or self.engine.model
                 )
             return self._asker.check.done
+        if isinstance(self.process, LogsOnly):
+            return any(
+                row.role == "api-server" and row.spans and row.spans[-1][0] == "ready" for row in self.timeline.rows
+            )
         if not self.engine.headless:
             return False
         members = [row for row in self.timeline.rows if row.ended_s is None]
@@ -180,20 +202,18 @@ class Watch:
             if not self.process.over and self.states and any(state.state != "gone" for state in self.states):
                 return None  # a script that has left its engine behind: the watch is over the engine
             return self._result("finished")
-        answers = self.answers = list(self.eyes.look(False, self._extra(self.states)))
-        self.timeline.see(
-            self.at_s, self.stall.see(time.monotonic(), verdicts.states_of(answers), self.output.news_at).views
-        )
-        return self._result(
-            "failed", verdicts.failure(answers, self.output, self.timeline, self.process.exit, self._oom())
-        )
+        self._look()
+        return self._result("failed", self._failure(self.answers))
+
+    def _failure(self, answers: Sequence[Mapping[str, Any]]) -> list[Cause]:
+        return verdicts.failure(answers, self.states, self.output, self.timeline, self.process.exit, self._oom())
 
     def _came_up(self) -> Result:
         check = self._asker.check if self._asker is not None else None
         if check is not None and check.error:
             answers = self.eyes.look(True, self._extra(self.states))
             self._conclude(answers)
-            causes = verdicts.failure(answers, self.output, self.timeline, self.process.exit, self._oom())
+            causes = self._failure(answers)
             if self.verdict is not None and self.verdict.kind in ("hang", "failed"):
                 causes = self.verdict.causes
             return self._result("failed", causes)
@@ -237,6 +257,8 @@ class Watch:
         )
         verdict = content.verdict()
         cause = verdict.cause
+        for found in verdict.causes:
+            verdicts.place(found, self.timeline, [answer["node"] for answer in answers])
         if cause is not None:
             _complete(cause, verdict, answers)
         mark = signature(
@@ -271,17 +293,20 @@ class Watch:
 
     def _result(self, outcome: str, causes: Sequence[Cause] = ()) -> Result:
         self.timeline.event(self.at_s, outcome)
-        return Result(
+        check = self._asker.check if self._asker is not None else None
+        result = Result(
             outcome,
             round(self.at_s, 2),
             self.timeline,
-            self._asker.check if self._asker is not None else None,
+            check,
             None,
             list(causes),
             self.verdict,
             self.stalls,
             self.errors,
         )
+        result.started_at = time.time() - self.at_s
+        return result
 
 
 def _complete(cause: Cause, verdict: Verdict, answers: Sequence[Mapping[str, Any]]) -> None:

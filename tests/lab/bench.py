@@ -244,7 +244,7 @@ class Run:
         stalls = self.result["stalls"]
         if self.acted_at is not None:
             at = stalls[-1]["at_s"] if stalls else self.result["took_s"]
-            return round(self.started + at - self.acted_at, 1)
+            return round(self.result.get("started_at", self.started) + at - self.acted_at, 1)
         return float(stalls[-1]["quiet_s"]) if stalls else 0.0
 
 

@@ -1,0 +1,269 @@
+"""`ncdiag bringup` as it is called: exit codes, what it prints and where, the hook, and that nothing is left."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .test_start import gone, until
+
+ROOT = Path(__file__).parent.parent.parent
+SERVER = """
+import http.server, json, os, sys, time
+class Handler(http.server.BaseHTTPRequestHandler):
+    def log_message(self, *words): pass
+    def _say(self, body, code=200):
+        raw = json.dumps(body).encode()
+        self.send_response(code); self.send_header("Content-Length", str(len(raw))); self.end_headers(); self.wfile.write(raw)
+    def do_GET(self):
+        self._say({"data": [{"id": "small"}]} if self.path == "/v1/models" else {})
+    def do_POST(self):
+        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if os.environ.get("BROKEN"):
+            return self._say({"error": {"message": "the engine is dead"}}, 500)
+        self._say({"choices": [{"text": asked["model"]}], "usage": {"completion_tokens": asked["max_tokens"]}})
+print("GPU KV cache size: 65,536 tokens, Maximum concurrency for 8,192 tokens per request: 8.00x", flush=True)
+http.server.HTTPServer(("127.0.0.1", int(sys.argv[sys.argv.index("--port") + 1])), Handler).serve_forever()
+"""
+WAITS = """
+import os, sys, time
+open(sys.argv[1], "w").write(str(os.getpid()))
+os.open(sys.argv[2], os.O_RDONLY)
+"""
+
+
+def ncdiag(
+    *arguments: str, environment: dict[str, str] | None = None, timeout_s: float = 60.0
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "ncdiag", "bringup", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=timeout_s,
+        check=False,
+        cwd=ROOT,
+        env={**os.environ, **(environment or {})},
+    )
+
+
+@contextmanager
+def running(arguments: Sequence[str]) -> Iterator[subprocess.Popen[bytes]]:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "ncdiag", "bringup", *arguments],
+        cwd=ROOT,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+@pytest.fixture
+def vllm(tmp_path: Path) -> Path:
+    """A program called vllm that answers as its server does."""
+    program = tmp_path / "vllm"
+    program.write_text(f"#!{sys.executable}\n{SERVER}")
+    program.chmod(0o755)
+    return program
+
+
+def free_port() -> str:
+    with http.server.HTTPServer(("127.0.0.1", 0), http.server.BaseHTTPRequestHandler) as server:
+        return str(server.server_port)
+
+
+def test_a_server_is_asked_and_summed_up(vllm: Path, tmp_path: Path) -> None:
+    hook = tmp_path / "hook.json"
+    done = ncdiag(
+        "--no-preflight",
+        "--then",
+        "stop",
+        "--hook",
+        f"cat > {hook}",
+        "--",
+        str(vllm),
+        "serve",
+        "m",
+        "--port",
+        free_port(),
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "GPU KV cache size: 65,536 tokens, Maximum concurrency for 8,192 tokens per request: 8.00x\n"
+    assert (
+        "READY" in done.stderr
+        and "a completion of 4 tokens" in done.stderr
+        and "(small)" in done.stderr
+        and "65,536 tokens" in done.stderr
+    )
+    told = json.loads(hook.read_text())
+    assert (told["event"], told["outcome"], told["check"]["model"]) == ("ready", "ready", "small")
+
+
+def test_a_server_that_cannot_complete_has_failed(vllm: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.json"
+    done = ncdiag(
+        "--no-preflight",
+        "--format",
+        "json",
+        "-o",
+        str(out),
+        "--",
+        str(vllm),
+        "serve",
+        "m",
+        "--port",
+        free_port(),
+        environment={"BROKEN": "1"},
+    )
+    result: dict[str, Any] = json.loads(out.read_text())
+    assert (done.returncode, result["outcome"], result["exit"]) == (1, "failed", 1)
+    assert "the engine is dead" in result["check"]["error"]
+
+
+def test_output_and_status_of_a_script_that_ends_well() -> None:
+    done = ncdiag("--no-preflight", "--", "sh", "-c", "echo out; echo err >&2")
+    assert (done.returncode, done.stdout) == (0, "out\n")
+    assert "err\n" in done.stderr and "FINISHED" in done.stderr
+
+
+def test_the_first_error_of_a_failed_start_is_named_and_not_the_cascade() -> None:
+    script = """
+echo "(EngineCore pid=7) ERROR RuntimeError: Insufficient space in /dev/shm for shared-memory allocation: 160 MiB required, 64 MiB free."
+echo "(APIServer pid=6) RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): {'EngineCore': 1}"
+exit 1"""
+    done = ncdiag("--no-preflight", "--", "sh", "-c", script)
+    assert done.returncode == 1
+    told = done.stderr.partition("FAILED")[2]
+    assert "the command ended with status 1" in told
+    assert told.index("shm-too-small") < told.index("follows from it")
+
+
+def test_a_stall_is_said_and_stopped_and_nothing_is_left(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    out, bundle = tmp_path / "out.json", tmp_path / "b.tar.gz"
+    arguments = [
+        "--no-preflight",
+        "--stall-after",
+        "2",
+        "--on-stall",
+        "stop",
+        "--format",
+        "json",
+        "-o",
+        str(out),
+        "--",
+        sys.executable,
+        "-c",
+        WAITS,
+        str(tmp_path / "pid"),
+        str(pipe),
+    ]
+    done = ncdiag(*arguments)
+    result = json.loads(out.read_text())
+    assert (done.returncode, result["outcome"]) == (1, "stalled")
+    assert result["causes"][0]["cause"] == "rank-stuck-outside-collective"
+    assert gone(int((tmp_path / "pid").read_text()))
+    assert not bundle.exists()
+
+
+def test_a_bundle_of_a_stall_is_judged_again(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    bundle = tmp_path / "b.tar.gz"
+    arguments = [
+        "--no-preflight",
+        "--stall-after",
+        "2",
+        "--on-stall",
+        "bundle",
+        "--bundle",
+        str(bundle),
+        "--timeout",
+        "9",
+        "--",
+        sys.executable,
+        "-c",
+        WAITS,
+        str(tmp_path / "pid"),
+        str(pipe),
+    ]
+    done = ncdiag(*arguments)
+    assert done.returncode == 1 and "saved" in done.stderr and "TIMEOUT" in done.stderr
+    again = subprocess.run(
+        [sys.executable, "-m", "ncdiag", "diagnose", str(bundle)], capture_output=True, text=True, check=False, cwd=ROOT
+    )
+    assert "rank-stuck-outside-collective" in again.stdout
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_nothing_is_left_however_it_is_ended(tmp_path: Path, number: signal.Signals) -> None:
+    pipe, pid = tmp_path / "pipe", tmp_path / "pid"
+    os.mkfifo(pipe)
+    with running(["--no-preflight", "--", sys.executable, "-c", WAITS, str(pid), str(pipe)]) as process:
+        assert until(lambda: pid.exists() and pid.read_text())
+        process.send_signal(number)
+        code = process.wait(30)
+    assert code == (-signal.SIGKILL if number == signal.SIGKILL else 130)
+    assert until(lambda: gone(int(pid.read_text())))
+
+
+def test_what_is_attached_to_is_left_alone(tmp_path: Path) -> None:
+    pipe, pid = tmp_path / "pipe", tmp_path / "pid"
+    os.mkfifo(pipe)
+    theirs = subprocess.Popen([sys.executable, "-c", WAITS, str(pid), str(pipe)])
+    try:
+        assert until(lambda: pid.exists() and pid.read_text())
+        done = ncdiag("--attach", str(theirs.pid), "--stall-after", "2", "--on-stall", "stop")
+        assert done.returncode == 1 and "rank-stuck-outside-collective" in done.stderr
+        assert theirs.poll() is None
+    finally:
+        theirs.kill()
+        theirs.wait()
+
+
+def test_log_files_alone_show_where_a_start_stands(tmp_path: Path) -> None:
+    log = tmp_path / "node0.log"
+    log.write_text(
+        "(Worker_TP0 pid=31) INFO Starting to load model /m...\n(Worker_TP1 pid=32) INFO Starting to load model /m...\n"
+    )
+
+    def goes_on() -> None:
+        time.sleep(3)
+        with open(log, "a") as file:
+            file.write("(APIServer pid=30) INFO:     Application startup complete.\n")
+
+    threading.Thread(target=goes_on, daemon=True).start()
+    done = ncdiag("--follow", str(log), "--timeout", "30", "--stall-after", "20")
+    assert done.returncode == 0, done.stderr
+    assert "load-weights" in done.stderr and "READY" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "give one of"),
+        (["--attach", "999999999"], "no process 999999999"),
+        (["--", "/nonexistent/vllm"], "cannot run /nonexistent/vllm"),
+        (["--nodes", "slurm:1", "--", "true"], "bringup watches local and ssh"),
+        (["--format", "json", "--", "true"], "needs -o FILE or --quiet-child FILE"),
+    ],
+)
+def test_mistakes_are_one_line(arguments: list[str], message: str) -> None:
+    done = ncdiag("--no-preflight", *arguments)
+    assert done.returncode == 2 and message in done.stderr and "Traceback" not in done.stderr
