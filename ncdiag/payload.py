@@ -18,9 +18,11 @@ END = "ncdiag-payload-end"
 LINE = 1000
 """Characters in a line of the payload's output: launchers that label or merge lines (srun, mpirun) cut longer ones."""
 
-MAIN = f"""\
+_HEAD = """\
 import json, os, pkgutil, sys
 request = json.loads(pkgutil.get_data("ncdiag", "request.json").decode("utf-8"))
+"""
+_COLLECT = """\
 from dataclasses import asdict
 from ncdiag import registry
 from ncdiag.collect import collect
@@ -31,7 +33,10 @@ chosen = [probe for name, probe in probes.items() if probe.collect and (wanted i
 host = Host(python=request.get("python"), pid=request.get("pid"), environment=request.get("environment"), model=request.get("model"))
 node = collect(host, chosen, budget_s=request.get("budget_s", 60.0))
 node.errors.update(probes.broken)
-text = json.dumps(asdict(node))
+answer = asdict(node)
+"""
+_TAIL = f"""\
+text = json.dumps(answer)
 lines = [text[start:start + {LINE}] for start in range(0, len(text), {LINE})]
 sys.stdout.write("\\n{BEGIN} %d\\n%s\\n{END}\\n" % (len(text), "\\n".join(lines)))
 sys.stdout.flush()
@@ -102,12 +107,22 @@ def pack(folders: Sequence[str] = (), request: Mapping[str, Any] | None = None) 
         if not name.startswith("ncdiag.probes")
     }
     files.update(probes)
+    return _zip(files, _COLLECT, request)
+
+
+def pack_call(module: str, request: Mapping[str, Any]) -> bytes:
+    """The zip that prints what `module.run(request)` returns, instead of facts."""
+    files = {os.path.relpath(path, os.path.dirname(ROOT)): path for path in modules(["ncdiag", module]).values()}
+    return _zip(files, f"from {module} import run\nanswer = run(request)\n", request)
+
+
+def _zip(files: Mapping[str, str], body: str, request: Mapping[str, Any] | None) -> bytes:
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, path in sorted(files.items()):
             with open(path, encoding="utf-8") as file:
                 _write(archive, name, file.read())
-        _write(archive, "__main__.py", MAIN)
+        _write(archive, "__main__.py", _HEAD + body + _TAIL)
         _write(archive, "ncdiag/request.json", json.dumps(dict(request or {}), sort_keys=True))
     return out.getvalue()
 

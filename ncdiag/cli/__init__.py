@@ -21,6 +21,7 @@ COMMANDS = {
     "topo": "Draw a machine's topology as NCCL sees it, from a dump or live.",
     "env": "Print the settings that these nodes need, each with its reason; or compare some with them.",
     "plan": "Does a model fit, on how many GPUs, and should it be several nodes at all?",
+    "reach": "Test who reaches whom on the network that the engine will use.",
     "bandwidth": "Measure all-reduce over the nodes, say what it should be, and who is slow.",
     "report": "Show saved results again as HTML, JUnit, Prometheus, text or JSON; compare two.",
     "playbook": "Walk the runbook of a cause: look, ask, and repair what was confirmed.",

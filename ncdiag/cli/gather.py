@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import click
@@ -10,7 +11,7 @@ import click
 from ncdiag import redact
 from ncdiag.cli.options import read_env_file
 from ncdiag.fleet import FleetError, Request, open_fleet
-from ncdiag.model import Plan, Snapshot
+from ncdiag.model import Finding, Plan, Snapshot
 from ncdiag.registry import ProbeSet, load
 from ncdiag.report.progress import Progress
 
@@ -48,3 +49,23 @@ def gather(everything: ProbeSet, chosen: ProbeSet, plan: Plan, options: dict[str
     except FleetError as error:
         raise click.UsageError(str(error)) from None
     return Snapshot({node.node: node for node in nodes}, plan)
+
+
+def reach(
+    everything: ProbeSet, snapshot: Snapshot, options: dict[str, Any], ports: Sequence[int], interface: str | None, budget_s: float, quiet: bool
+) -> list[Finding]:
+    """Tests the nodes of a snapshot against each other. Raises click.UsageError when they cannot be."""
+    from ncdiag.fleet.remote import RemoteFleet
+    from ncdiag.reach import run
+
+    findings = []
+    try:
+        fleet = open_fleet(options["nodes"], ssh_user=options["ssh_user"], ssh_config=options["ssh_config"])
+        if not isinstance(fleet, RemoteFleet):
+            raise FleetError(f"--nodes {options['nodes']}: reachability is tested between several live nodes; name them with ssh:, slurm, ray or k8s:")
+        for what, members in run.members(snapshot, everything, interface).items():
+            with Progress(len(members), quiet) as progress:
+                findings += run.test(fleet, what, members, ports, budget_s, progress.step)
+    except FleetError as error:
+        raise click.UsageError(str(error)) from None
+    return [replace(finding, probe="reach") for finding in findings]

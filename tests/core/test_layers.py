@@ -38,6 +38,7 @@ LAYERS = [
     "bundle",
     "playbook",
     "report",
+    "reach",
     "bandwidth",
     "bringup",
     "oncall",

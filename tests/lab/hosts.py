@@ -129,6 +129,12 @@ class Lab:
     def __getitem__(self, name: str) -> LabHost:
         return self.hosts[name]
 
+    def link(self, name: str, *, mtu: int) -> None:
+        """Sets the MTU of a host's eth0 and of its port on the switch."""
+        number = list(self.hosts).index(name) + 1
+        _sh("ip", "-n", self._switch, "link", "set", f"{self._prefix}o{number}", "mtu", str(mtu))
+        _sh("ip", "-n", self.hosts[name].netns, "link", "set", "eth0", "mtu", str(mtu))
+
     def _host(self, name: str, number: int) -> LabHost:
         netns, inside, outside = f"{self._prefix}{number}", f"{self._prefix}i{number}", f"{self._prefix}o{number}"
         _sh("ip", "netns", "add", netns)

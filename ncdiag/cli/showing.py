@@ -1,0 +1,32 @@
+"""How `preflight` and `reach` write their findings."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ncdiag.cli.options import exit_code, write_other, write_result
+from ncdiag.exits import Exit
+from ncdiag.model import Finding, Snapshot
+
+
+def write_findings(
+    command: str, snapshot: Snapshot, findings: Sequence[Finding], obj: dict[str, Any], *, fail_on: str, format_: str, output: str | None, show_all: bool
+) -> Exit:
+    """Writes them in the format that was asked for; the exit code that they mean."""
+    code = exit_code(findings, fail_on)
+    nodes = list(snapshot.nodes)
+    if format_ == "json":
+        from ncdiag.report.json import findings_as_json
+
+        write_result(findings_as_json(command, nodes, findings, code), output, masked=True)
+    elif format_ != "text":
+        from ncdiag.report.read import of_findings
+
+        write_other(of_findings(command, snapshot, findings, code), format_, output, fail_on)
+    else:
+        from ncdiag.report.console import findings_as_text
+
+        color = None if output else obj["color"]
+        write_result(findings_as_text(nodes, findings, show_all=show_all or obj["verbose"] > 0, color=color), output)
+    return code

@@ -1,0 +1,174 @@
+"""From the agents' reports to findings: who cannot reach whom, one way or both, refused or dropped. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ncdiag.model import Finding, fail, ok, unknown, warn
+from ncdiag.nodeset import fold
+from ncdiag.reach.infer import Fault, Trial, faults
+
+FIREWALL, PATH, MTU = "bootstrap-blocked-firewall", "bootstrap-peer-unreachable", "mtu-mismatch"
+
+WORDS = {
+    "refused": "refused",
+    "dropped": "no answer: dropped",
+    "unreachable": "unreachable",
+    "reset": "reset",
+    "stuck": "small messages pass, large ones do not",
+    "stranger": "another machine answers",
+    "short": "full-sized packets are lost",
+}
+
+
+@dataclass(frozen=True)
+class Member:
+    """One node of a run."""
+
+    name: str
+    hostname: str
+    address: str
+    mtu: int
+    interface: str
+    offset_s: float | None = None
+
+
+@dataclass(frozen=True)
+class Run:
+    """What was asked, and what came back."""
+
+    what: str
+    """Whose interfaces these are: `NCCL`, `gloo`, `vLLM and Ray`."""
+    members: Sequence[Member]
+    request: Mapping[str, Any]
+    reports: Mapping[int, Mapping[str, Any]]
+    """Node -> what its agent returned; a node that is missing has no report."""
+    silent: Mapping[int, str] = field(default_factory=dict)
+    """Node -> why it has none."""
+
+
+def judge(run: Run) -> Iterator[Finding]:
+    """At least one finding."""
+    names = [member.name for member in run.members]
+    source = f"ncdiag reach, {run.what}"
+    for number, why in run.silent.items():
+        yield unknown(f"its part in the reachability test gave nothing: {why}", names[number], source=source,
+                      remedy="see that the node can be reached and has python3 (3.8 or newer), then run it again")  # fmt: skip
+    found = [*_tcp(run), *_mtu(run), *_ports(run)]
+    for finding in found:
+        yield replace(finding, source=source)
+    if not found:
+        yield _well(run, source)
+
+
+def trials(run: Run, what: str) -> list[Trial]:
+    """The tests of one kind whose target was listening by then."""
+    out = []
+    for number, report in run.reports.items():
+        for round_, partner, kind, outcome, detail in report["tests"]:
+            peer = run.reports.get(partner)
+            begin = run.request["start"] + round_ * run.request["slot_s"]
+            if kind == what and peer is not None and peer["port"] is not None and peer["started"] < begin:
+                out.append(Trial(number, partner, outcome, "" if detail is None else str(detail)))
+    return out
+
+
+def _tcp(run: Run) -> Iterator[Finding]:
+    for fault in faults(trials(run, "tcp")):
+        yield _finding(run, fault, "", PATH if fault.outcome in ("unreachable", "stranger") or fault.kind == "both" else FIREWALL)
+
+
+def _finding(run: Run, fault: Fault, port: str, cause: str) -> Finding:
+    names = [member.name for member in run.members]
+    near, far = fold(names[node] for node in fault.nodes), fold(names[node] for node in fault.others)
+    word = WORDS[fault.outcome] + (f" ({_detail(names, fault)})" if fault.outcome in ("unreachable", "stranger") and fault.detail else "")
+    member = run.members[fault.nodes[0]]
+    on = f"{port}{member.interface} ({member.address})"
+    if fault.kind == "border":
+        summary = f"{near} and the other {len(fault.others)} nodes do not reach each other on {on}: {word}"
+    elif fault.kind == "link":
+        summary = f"{near} cannot reach {far} on {on}: {word}" + ("; the way back works" if fault.one_way else ", and not the other way round")
+    else:
+        summary = {
+            "both": f"{near} reaches nobody and nobody reaches it on {on}: {word}",
+            "to": f"nobody reaches {near} on {on}: {word}; what it sends arrives",
+            "from": f"{near} reaches nobody on {on}: {word}; the others reach it",
+        }[fault.kind] + f" ({fault.failed} of {fault.tested} tests)"
+    cause = MTU if fault.outcome == "stuck" else cause
+    peer = {"peer": far} if fault.kind in ("border", "link") else {}
+    return fail(summary, names[fault.nodes[0]] if len(fault.nodes) == 1 else None, observed={"nodes": near, "peers": far or "all", "outcome": fault.outcome,
+                "failed": fault.failed, "tested": fault.tested, "one_way": fault.one_way}, expected="a connection both ways", cause=cause,
+                remedy=_remedy(run, fault, cause, near), device=member.interface, **peer)  # fmt: skip
+
+
+def _detail(names: Sequence[str], fault: Fault) -> str:
+    if fault.outcome == "stranger" and fault.detail.isdigit() and int(fault.detail) < len(names):
+        return f"{names[int(fault.detail)]}: two machines have one address"
+    return fault.detail
+
+
+def _remedy(run: Run, fault: Fault, cause: str, near: str) -> str:
+    member = run.members[fault.nodes[0]]
+    if cause == MTU:
+        return f"bring interface and switch ports of {near} to the MTU of the others, or all to 1500: ip link set {member.interface} mtu …"
+    if fault.outcome == "stranger":
+        return f"give one of them another address; see who answers: arping -D -I {member.interface} {member.address}"
+    if fault.kind == "border":
+        return "see the routes, VLANs and access lists between the two sets of nodes"
+    if cause == PATH:
+        return f"see link, VLAN and address of {member.interface} on {near}: ip -s link show {member.interface}; ip neigh; ip route"
+    low, high = min(run.request["ports"]), max(run.request["ports"])
+    return (
+        f"allow TCP between the nodes on {member.interface}, all ports from 1024 on (NCCL and gloo take any; tested {low} to {high}): "
+        f"nft list ruleset, iptables -S on {near} and its peer"
+    )
+
+
+def _mtu(run: Run) -> Iterator[Finding]:
+    """Full-sized packets that do not pass, where small ones do."""
+    passed = {(trial.source, trial.target) for trial in trials(run, "tcp") if not trial.failed}
+    short = []
+    for trial in trials(run, "mtu"):
+        if trial.outcome == "ok" and (trial.source, trial.target) in passed:
+            small = int(trial.detail) < min(run.members[trial.source].mtu, 9216)
+            short.append(replace(trial, outcome="stuck" if small else "ok"))
+    for fault in faults(short):
+        names = [member.name for member in run.members]
+        member = run.members[fault.nodes[0]]
+        near = fold(names[node] for node in fault.nodes)
+        own = sorted({run.members[node].mtu for node in fault.nodes})
+        where = f"between {near} and {fold(names[node] for node in fault.others)}" if fault.others else f"to and from {near}"
+        yield warn(f"packets {where} are lost above MTU {fault.detail} on {member.interface}, whose own MTU is {own[0]}; the senders' is larger or equal",
+                   names[fault.nodes[0]] if len(fault.nodes) == 1 else None, observed=int(fault.detail),
+                   expected=max(one.mtu for one in run.members), cause=MTU, device=member.interface,
+                   remedy=f"bring {member.interface} of {near} and its switch ports to the MTU of the others: ip link set {member.interface} mtu …")  # fmt: skip
+
+
+def _ports(run: Run) -> Iterator[Finding]:
+    """Named ports that are closed on the way, where others are open."""
+    passed = {(trial.source, trial.target) for trial in trials(run, "tcp") if not trial.failed}
+    for port in run.request["named"]:
+        tested = [trial for trial in trials(run, f"port {port}") if (trial.source, trial.target) in passed]
+        for fault in faults(tested):
+            yield _finding(run, fault, f"port {port}, ", FIREWALL)
+
+
+def _well(run: Run, source: str) -> Finding:
+    tested = trials(run, "tcp")
+    if not tested:
+        return unknown("no pair of nodes was tested: no two agents were up at the same time", source=source,
+                       remedy="give it more time with --budget, or see why the nodes are slow to answer")  # fmt: skip
+    pairs = len({frozenset((trial.source, trial.target)) for trial in tested})
+    count = len(run.members)
+    rounds = 1 + max(test[0] for report in run.reports.values() for test in report["tests"])
+    mtus = sorted({int(trial.detail) for trial in trials(run, "mtu") if trial.outcome == "ok"})
+    path = f"; path MTU {' and '.join(map(str, mtus))}" if mtus else ""
+    named = f", ports {', '.join(map(str, run.request['named']))}" if run.request["named"] else ""
+    return ok(
+        f"{len(run.reports)} nodes reach each other both ways on {', '.join(sorted({member.interface for member in run.members}))}: "
+        f"{pairs} of {count * (count - 1) // 2} pairs in {rounds} rounds{named}{path}",
+        source=source,
+        observed={"pairs": pairs, "rounds": rounds, "path_mtu": mtus},
+    )

@@ -1,0 +1,37 @@
+"""Rounds: disjoint, complete where they fit, and crossing every border early."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import pytest
+
+from ncdiag.reach import schedule
+
+
+@pytest.mark.parametrize("count", [*range(2, 14), 40])
+def test_few_nodes_meet_each_other_once(count: int) -> None:
+    rounds = schedule.rounds(count, 40)
+    met = [pair for pairs in rounds for pair in pairs]
+    assert sorted(met) == list(combinations(range(count), 2))
+    assert len(rounds) == count - 1 + count % 2
+
+
+@pytest.mark.parametrize("count", [2, 7, 42, 1000, 1001])
+def test_no_node_is_in_two_pairs_of_a_round(count: int) -> None:
+    rounds = schedule.rounds(count, 30)
+    assert len(rounds) <= 30
+    for pairs in rounds:
+        nodes = [node for pair in pairs for node in pair]
+        assert len(nodes) == len(set(nodes)) and all(low < high < count for low, high in pairs)
+
+
+@pytest.mark.parametrize("border", [1, 16, 500, 984])
+def test_every_border_is_crossed_by_the_first_twenty(border: int) -> None:
+    crossing = [pair for pairs in schedule.rounds(1000, 20) for pair in pairs if (pair[0] < border) != (pair[1] < border)]
+    assert len(crossing) >= 10
+
+
+def test_same_rounds_everywhere() -> None:
+    assert schedule.rounds(300, 40, 7) == schedule.rounds(300, 40, 7) != schedule.rounds(300, 40, 8)
+    assert schedule.rounds(1, 40) == []
