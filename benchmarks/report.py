@@ -16,14 +16,14 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from benchmarks.many_nodes import base, snapshot  # noqa: E402
-from ncdiag import registry  # noqa: E402
-from ncdiag.check import check  # noqa: E402
-from ncdiag.report.formats import written  # noqa: E402
-from ncdiag.report.read import of_findings  # noqa: E402
-from ncdiag.report.result import Result  # noqa: E402
-from ncdiag.report.saved import result_of  # noqa: E402
-from tests.report import samples  # noqa: E402
+from benchmarks.many_nodes import base, snapshot
+from ncdiag import registry
+from ncdiag.check import check
+from ncdiag.report.formats import written
+from ncdiag.report.read import of_findings
+from ncdiag.report.result import Result
+from ncdiag.report.saved import result_of
+from tests.report import samples
 
 ROUNDS = 30
 """Rounds of disjoint pairs: so many pairs does each node take part in."""

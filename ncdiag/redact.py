@@ -129,12 +129,14 @@ def argv(arguments: Sequence[str]) -> List[str]:
 
 
 def data(value: Any) -> Any:
-    """JSON data with every secret masked: strings searched, and values under secret names."""
+    """JSON data with every secret masked: strings and keys searched, and values under secret names."""
     if isinstance(value, str):
         return text(value)
     if isinstance(value, Mapping):
         return {
-            key: MASK if isinstance(item, str) and item and isinstance(key, str) and is_secret_name(key) else data(item)
+            text(key) if isinstance(key, str) else key: (
+                MASK if isinstance(item, str) and item and isinstance(key, str) and is_secret_name(key) else data(item)
+            )
             for key, item in value.items()
         }
     if isinstance(value, (list, tuple)):

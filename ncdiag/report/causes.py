@@ -12,7 +12,8 @@ from rich.text import Text
 
 from ncdiag import redact
 from ncdiag.model import SCHEMA, Cause, Evidence
-from ncdiag.report.console import make_console, plain
+from ncdiag.report.console import make_console
+from ncdiag.report.plain import one_line, plain
 
 STYLES = {"sure": "bold red", "likely": "yellow", "possible": "magenta"}
 GOOD = ("healthy", "slow-not-hung")
@@ -48,8 +49,8 @@ def causes_as_text(causes: Sequence[Cause], *, next_: Sequence[str] = (), notes:
 def _print(console: Console, cause: Cause, limit: int | None) -> None:
     """One cause. Text is wrapped; lines of files are not, so that `file:line` stays in one piece."""
     head = Text()
-    head.append(cause.cause if cause.cause in QUIET else f"{cause.confidence:<9}" + cause.cause, "green" if cause.cause in GOOD else STYLES.get(cause.confidence, ""))
-    where = [f"{key} {plain(value)}" for key, value in cause.where.items() if value not in (None, "")]
+    head.append(cause.cause if cause.cause in QUIET else f"{cause.confidence:<9}" + one_line(cause.cause), "green" if cause.cause in GOOD else STYLES.get(cause.confidence, ""))
+    where = [one_line(f"{key} {value}") for key, value in cause.where.items() if value not in (None, "")]
     if where:
         head.append("  " + ", ".join(where), "cyan")
     console.print(head, soft_wrap=True)
@@ -63,14 +64,14 @@ def _print(console: Console, cause: Cause, limit: int | None) -> None:
         console.print(Text(" " * _INDENT + "not the cause, follows from it:", "dim"))
         _print_lines(console, cause.secondary, limit)
     if cause.cause not in QUIET:
-        console.print(Text(" " * _INDENT + f"ncdiag playbook {cause.playbook}", "dim"))
+        console.print(Text(" " * _INDENT + f"ncdiag playbook {one_line(cause.playbook)}", "dim"))
     console.print()
 
 
 def _print_lines(console: Console, items: Sequence[Evidence], limit: int | None) -> None:
     shown = items[:limit]
     for item in shown:
-        place = plain(item.source) + (f":{item.line}" if item.line is not None else "")
+        place = one_line(item.source) + (f":{item.line}" if item.line is not None else "")
         room = max(_WIDTH - len(place), 60)
         text = plain(item.text)
         console.print(Text(" " * _INDENT + f"{place}  {text if len(text) <= room else text[:room] + '…'}", "dim"), soft_wrap=True)

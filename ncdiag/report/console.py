@@ -16,7 +16,7 @@ from rich.text import Text
 from ncdiag.check import counts
 from ncdiag.model import Finding, Status
 from ncdiag.report.folding import apart, folded, place
-from ncdiag.report.plain import plain as plain
+from ncdiag.report.plain import one_line, plain
 
 STYLES = {
     Status.FAIL: "bold red",
@@ -58,20 +58,20 @@ def _print_block(console: Console, alike: list[Finding], nodes: Sequence[str]) -
     """What is wrong: a head, then what was seen, what to do and where it was read."""
     first = alike[0]
     head = Text(f"{first.status.value:<8}", STYLES[first.status])
-    head.append(plain(first.probe), "bold")
+    head.append(one_line(first.probe), "bold")
     head.append("  " + place(alike, nodes), "cyan")
     console.print(head, soft_wrap=True)
     lines = Text(plain(first.summary + _apart(alike)))
     if first.remedy:
         lines.append("\n→ ", "bold").append(plain(first.remedy))
-    lines.append(f"\ncause {plain(first.cause)} · read from {plain(first.source)}", "dim")
+    lines.append(f"\ncause {one_line(first.cause)} · read from {one_line(first.source)}", "dim")
     console.print(Padding(lines, (0, 0, 0, 8)))
 
 
 def _print_line(console: Console, alike: list[Finding], nodes: Sequence[str]) -> None:
     """What is not wrong, or could not be looked at: one paragraph, with a hanging indent."""
     first = alike[0]
-    line = Text(plain(first.probe), "bold")
+    line = Text(one_line(first.probe), "bold")
     where = place(alike, nodes)
     if where:
         line.append(" " + where, "cyan")

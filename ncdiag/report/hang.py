@@ -15,7 +15,8 @@ from rich.text import Text
 from ncdiag import redact
 from ncdiag.hang.verdict import Fold, RankVerdict, Verdict
 from ncdiag.model import SCHEMA, Cause
-from ncdiag.report.console import make_console, plain
+from ncdiag.report.console import make_console
+from ncdiag.report.plain import one_line, plain
 
 KINDS = {"hang": "bold red", "failed": "bold red", "progressing": "bold green", "healthy": "bold green", "unknown": "bold magenta"}
 STATES = {"stuck": "bold red", "stopped": "bold red", "dead": "bold red", "missing": "bold red", "progressing": "green",
@@ -43,7 +44,7 @@ def verdict_as_text(verdict: Verdict, notes: Sequence[str], *, color: str | None
 
 
 def _print_verdict(console: Console, verdict: Verdict, verbose: bool) -> None:
-    head = Text(f"{verdict.kind.upper():<12}", KINDS.get(verdict.kind, "bold"))
+    head = Text(f"{one_line(verdict.kind).upper():<12}", KINDS.get(verdict.kind, "bold"))
     head.append(plain(verdict.summary), "bold")
     console.print(head)
     for index, cause in enumerate(verdict.causes if verbose else verdict.causes[:3]):
@@ -51,7 +52,7 @@ def _print_verdict(console: Console, verdict: Verdict, verbose: bool) -> None:
 
 
 def _cause(cause: Cause, said: str, *, full: bool) -> Text:
-    lines = Text(f"{plain(cause.confidence)} · {plain(cause.cause)}", "cyan")
+    lines = Text(f"{plain(cause.confidence)} · {one_line(cause.cause)}", "cyan")
     if cause.summary and cause.summary != said:
         lines.append("\n" + plain(cause.summary), "default")
     if not full:
@@ -59,9 +60,9 @@ def _cause(cause: Cause, said: str, *, full: bool) -> Text:
     if cause.remedy:
         lines.append("\n→ ", "bold")
         lines.append(plain(cause.remedy), "default")
-        lines.append(f"\n  ncdiag playbook {plain(cause.playbook)}", "dim")
+        lines.append(f"\n  ncdiag playbook {one_line(cause.playbook)}", "dim")
     for evidence in cause.evidence[:EVIDENCE]:
-        where = plain(evidence.source) + (f":{evidence.line}" if evidence.line else "")
+        where = one_line(evidence.source) + (f":{evidence.line}" if evidence.line else "")
         lines.append(f"\n· {where}: {plain(evidence.text)}" if where else f"\n· {plain(evidence.text)}", "dim")
     if len(cause.evidence) > EVIDENCE:
         lines.append(f"\n· and {len(cause.evidence) - EVIDENCE} more in --format json", "dim")
@@ -74,9 +75,9 @@ def _table(rows: Sequence[RankVerdict]) -> Table:
     for name in ("", "rank", *(["node"] if several else []), "pid", "stage", "state", "since", "waits for"):
         table.add_column(name, no_wrap=name not in ("waits for", "stage"), overflow="fold")
     for row in rows:
-        who = str(row.rank) if row.rank is not None else plain(row.role)
-        cells = [Text("►", "bold red") if row.culprit else "", who, *([plain(row.node or "–")] if several else []),
-                 str(row.pid or "–"), plain(row.stage), Text(plain(row.state), STATES.get(row.state, "")), _since(row), _waits(row)]
+        who = str(row.rank) if row.rank is not None else one_line(row.role)
+        cells = [Text("►", "bold red") if row.culprit else "", who, *([one_line(row.node or "–")] if several else []),
+                 str(row.pid or "–"), one_line(row.stage), Text(one_line(row.state), STATES.get(row.state, "")), _since(row), _waits(row)]
         table.add_row(*cells)
     return table
 
@@ -105,11 +106,11 @@ def _print_stacks(console: Console, folds: Sequence[Fold], limit: int | None) ->
     for fold in sorted(folds, key=lambda fold: not fold.odd):
         head = Text("\n")
         head.append("odd one out: " if fold.odd else "", "bold red")
-        head.append(", ".join(plain(name) for name in fold.ranks), "bold")
+        head.append(", ".join(one_line(name) for name in fold.ranks), "bold")
         console.print(head)
         frames = fold.frames if limit is None else [frame for frame in fold.frames if not _WRAPPERS.search(frame)]
         for frame in frames[:limit]:
-            console.print(Text("    " + _short(plain(frame))), soft_wrap=True)
+            console.print(Text("    " + _short(one_line(frame))), soft_wrap=True)
         if limit is not None and len(frames) > limit:
             console.print(Text(f"    … {len(frames) - limit} more (ncdiag -v)", "dim"))
 

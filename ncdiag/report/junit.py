@@ -37,7 +37,7 @@ def render(results: Sequence[Result], comparison: Comparison | None = None, fail
     root = ElementTree.Element("testsuites", name="ncdiag")
     limit = Status(fail_on).severity
     for result in results:
-        suite = ElementTree.SubElement(root, "testsuite", name=one_line(f"ncdiag {result.command}"))
+        suite = ElementTree.SubElement(root, "testsuite", name=_masked(f"ncdiag {result.command}"))
         cases = list(_cases(result))
         for case in _apart(cases):
             _write(suite, case, limit)
@@ -101,13 +101,13 @@ def _apart(cases: Sequence[Case]) -> Iterator[Case]:
 
 
 def _write(suite: ElementTree.Element, case: Case, limit: int) -> None:
-    clean = {"classname": f"ncdiag.{one_line(case.group)}", "name": _masked(case.name), "time": "0"}
+    clean = {"classname": f"ncdiag.{_masked(case.group)}", "name": _masked(case.name), "time": "0"}
     element = ElementTree.SubElement(suite, "testcase", clean)
     message, text = _masked(case.message), plain(redact.text(case.text))
     if case.status.severity >= limit:
-        ElementTree.SubElement(element, "failure", message=message, type=one_line(case.kind or case.status.value)).text = text
+        ElementTree.SubElement(element, "failure", message=message, type=_masked(case.kind or case.status.value)).text = text
     elif case.status is Status.UNKNOWN:
-        ElementTree.SubElement(element, "error", message=message, type=one_line(case.kind or "unknown")).text = text
+        ElementTree.SubElement(element, "error", message=message, type=_masked(case.kind or "unknown")).text = text
     elif case.status is Status.SKIP:
         ElementTree.SubElement(element, "skipped", message=message)
     else:
@@ -124,4 +124,4 @@ def _properties(suite: ElementTree.Element, comparison: Comparison) -> None:
     suite.insert(0, properties)
     values = {"against": comparison.against, **{name: str(len(items)) for name, items in comparison.lists()}}
     for name, value in values.items():
-        ElementTree.SubElement(properties, "property", name=f"ncdiag.{name}", value=one_line(value))
+        ElementTree.SubElement(properties, "property", name=f"ncdiag.{name}", value=_masked(value))

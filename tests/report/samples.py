@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from ncdiag.hang.verdict import Fold, RankVerdict, Verdict, Wait
@@ -27,7 +28,7 @@ def preflight(nodes: int = 4) -> Result:
     """Something of every status, on some and on all nodes."""
     names = [f"gpu{number:02}" for number in range(1, nodes + 1)]
     findings = [
-        fail("/dev/shm has 64 MiB free of 64 MiB; two ranks on a node need 160 MiB", names[1], observed=67108864, expected=">= 167772160 bytes", source="statvfs /dev/shm", cause="shm-too-small", remedy="start the container with --shm-size=16g or --ipc=host"),
+        fail("/dev/shm has 64 MiB free of 64 MiB; two ranks on a node need 160 MiB", names[min(1, nodes - 1)], observed=67108864, expected=">= 167772160 bytes", source="statvfs /dev/shm", cause="shm-too-small", remedy="start the container with --shm-size=16g or --ipc=host"),
         fail("port 1 of mlx5_3 is DOWN; on the other nodes it is ACTIVE", names[-1], device="mlx5_3", observed="DOWN", expected="ACTIVE", source="/sys/class/infiniband/mlx5_3/ports/1/state", cause="ib-link-or-hca-fault", remedy="check cable and switch port, then: ibstat mlx5_3"),
         warn("GPU 5 runs at 1,200 of 1,980 MHz: power cap", names[-1], device="0000:60:00.0", observed=1200, expected=1980, source="nvidia-smi -q -x: clocks", cause="gpu-throttled", remedy="nvidia-smi -pl to the default of the board; check inlet temperature"),
         *(warn("the clock is not synchronised (error up to 16.0 s): no time daemon runs", name, source="adjtimex", cause="clock-skew", remedy="systemctl enable --now chronyd") for name in names),
@@ -38,7 +39,7 @@ def preflight(nodes: int = 4) -> Result:
     probes = ("shm", "rdma-port", "gpu-clocks", *["clock"] * nodes, *["limits"] * nodes, *["interface-link"] * nodes, *["nvlink-fabric"] * nodes)
     named = [Finding(**{**vars(one), "probe": probe}) for one, probe in zip(findings, probes, strict=True)]
     dump = dumps.eight_rails(nic_of=lambda i: dumps.nic(f"0000:{0x10 + 16 * i:02x}:01.0", i, gdr=int(i != 6)))
-    shapes = [machine(names[0], names[:-1]), machine(names[-1], names[-1:], dump)] if nodes > 1 else [machine(names[0], names)]
+    shapes: list[Mapping[str, Any]] = [machine(names[0], names[:-1]), machine(names[-1], names[-1:], dump)] if nodes > 1 else [machine(names[0], names)]
     return Result("preflight", 1, names, named, machines=shapes)
 
 
