@@ -167,7 +167,8 @@ class Node:
         """The last states of those that are gone since the last look, for as long as others are there."""
         here = {state.pid for state in states}
         for pid, state in self._last.items():
-            if pid not in here and pid not in machine.processes and state.role in _REMEMBERED:
+            now = machine.processes.get(pid)
+            if pid not in here and (now is None or now.state in ("Z", "X")) and state.role in _REMEMBERED:
                 state.state, state.threads, state.sockets, state.progress = "gone", [], [], None
                 state.stack_error = "it has ended"
                 self._gone[pid] = state

@@ -130,7 +130,11 @@ def _by_peer(cause: Cause, states: Sequence[RankState]) -> None:
     peer = str(cause.where.get("peer") or "")
     for state in states:
         ends = [(socket.state, socket.local.rpartition(":")[0].strip("[]")) for socket in state.sockets]
-        usual = {address for kind, address in ends if kind == "ESTABLISHED" and not address.startswith("127.")}
+        usual = {
+            address
+            for kind, address in ends
+            if kind in ("ESTABLISHED", "CLOSE_WAIT") and not address.startswith("127.")
+        }
         if cause.cause == "rank-died" and peer in usual:
             cause.where.update({"node": state.node, **({"rank": state.rank} if state.rank is not None else {})})
         elif cause.cause in _UNREACHED and ("LISTEN", peer) in ends and usual and peer not in usual:
