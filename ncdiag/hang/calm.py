@@ -25,7 +25,7 @@ def calm(scene: Scene, claims: Sequence[Claim]) -> Optional[Claim]:
         return None
     above = scene.managers if not scene.ranks or scene.absent else []
     moving = [view for view in (*scene.ranks, *above) if view.verdict == "progressing"]
-    if moving and not any(found.culprits for found in claims):
+    if moving and not any(found.culprits or found.absent for found in claims):
         return _at_work(members, moving)
     busy = any(view.stage in ("engine-init", "message-queues") or view.stage.startswith("wait") for view in scene.managers)
     ready = all(view.stage in ("ready", "ray-actor") for view in members)

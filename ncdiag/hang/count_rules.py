@@ -20,25 +20,30 @@ def ras_says(scene: Scene, picture: Picture) -> Iterator[Claim]:
         for comm in report.get("communicators") or ():
             source = f"NCCL RAS, communicator {comm.get('hash', '?')}"
             for rank in comm.get("missing_ranks") or ():
-                yield from _silent(scene, rank, source)
-            if not report.get("moved"):
+                yield from _silent(scene, picture, rank, source)
+            if not comm.get("moved", report.get("moved")):
                 yield from _fewer_launched(scene, comm, source)
         for process in (*(report.get("dead") or ()), *(report.get("silent") or ())):
-            yield from _silent(scene, {**process, "status": {"considered_dead": process in (report.get("dead") or ())}},
+            yield from _silent(scene, picture, {**process, "status": {"considered_dead": process in (report.get("dead") or ())}},
                                "NCCL RAS")
 
 
-def _silent(scene: Scene, rank: Mapping[str, Any], source: str) -> Iterator[Claim]:
+def _silent(scene: Scene, picture: Picture, rank: Mapping[str, Any], source: str) -> Iterator[Claim]:
     """A process that does not answer RAS: stopped, dead, or cut off. What was seen of it here decides."""
     gone = bool((rank.get("status") or {}).get("considered_dead"))
     view = _view_of(scene, rank)
     if view is not None and view.verdict not in ("dead", "stopped"):
         return
-    who = f"rank {rank['rank']}" if rank.get("rank") is not None else f"process {rank.get('pid')}"
+    number = rank.get("rank")
+    who = f"rank {number}" if number is not None else f"process {rank.get('pid')}"
     host = rank.get("host") or rank.get("node")
     text = f"{who} on {host} {'is considered dead' if gone else 'does not answer'}"
-    yield claim("rank-died" if gone else "rank-stopped", POSSIBLE, f"{text} to NCCL RAS", [Evidence(source, text)],
-                culprits=[view] if view else [], where=None if view else {"node": host, "rank": rank.get("rank")})
+    looked = view is None and any(host in addresses for addresses in picture.known.values())
+    tail = f", and its process {rank.get('pid')} is not there any more" if looked else ""
+    yield claim("rank-died" if gone or looked else "rank-stopped", LIKELY if looked else POSSIBLE,
+                f"{text} to NCCL RAS{tail}", [Evidence(source, text)],
+                culprits=[view] if view else [], absent=[number] if view is None and isinstance(number, int) else (),
+                where=None if view else {"node": host, "rank": number})
 
 
 def _view_of(scene: Scene, rank: Mapping[str, Any]) -> Optional[View]:

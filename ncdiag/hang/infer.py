@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 from ncdiag.explain import EVIDENCE_LIMIT, brings_about
@@ -16,7 +17,7 @@ from ncdiag.hang import (
 )
 from ncdiag.hang.addresses import Picture
 from ncdiag.hang.calm import calm, slow_storage
-from ncdiag.hang.claims import POSSIBLE, SURE, Claim, claim, names, seen
+from ncdiag.hang.claims import LIKELY, POSSIBLE, SURE, Claim, claim, names, seen
 from ncdiag.hang.rows import verdict_of
 from ncdiag.hang.scene import Scene, make_scene
 from ncdiag.hang.verdict import Verdict
@@ -44,6 +45,9 @@ RULES = (
 )
 """Every rule sees the whole scene; of equally sure causes the earlier rule's comes first."""
 
+_ONLY_SLOWS = ("net-fallback-slow", "gdr-disabled")
+_MAY_END = ("rdma-unavailable", "env-unknown-or-invalid")
+"""What logs say of these is true of jobs that work, too, and holds nobody up; the second ones may end a rank, where that is sure."""
 _SAYS_LITTLE = ("healthy", "slow-not-hung", "unresolved")
 """What a log says of these proves nothing against what processes do now."""
 
@@ -62,14 +66,24 @@ def infer(states: Sequence[RankState], *, ras: Optional[Sequence[Mapping[str, An
     scene = make_scene(states, ras, flight, logs)
     picture = Picture(scene)
     claims = [found for rule in RULES for found in rule(scene, picture)]
-    told = [Claim(cause) for cause in scene.logs if cause.cause not in _SAYS_LITTLE]
+    beside = [cause for cause in scene.logs if _only_slows(cause)]
+    told = [Claim(cause) for cause in scene.logs if cause.cause not in _SAYS_LITTLE and cause not in beside]
     rest = calm(scene, claims)
     if rest is not None:
         told += slow_storage(scene)
         ranked = [rest, *_rank(told)] if rest.cause.confidence != POSSIBLE else _rank([*told, rest])
     else:
         ranked = _rank([*claims, *told]) or [_unresolved(scene)]
-    return verdict_of(scene, ranked)
+    return verdict_of(scene, [*ranked, *_rank([_beside(cause) for cause in beside])])
+
+
+def _only_slows(cause: Cause) -> bool:
+    return cause.cause in _ONLY_SLOWS or (cause.cause in _MAY_END and cause.confidence != SURE)
+
+
+def _beside(cause: Cause) -> Claim:
+    """What only slows a job is told after what holds it up, and claims no more than that it may matter."""
+    return Claim(replace(cause, confidence=POSSIBLE if cause.confidence == LIKELY else cause.confidence))
 
 
 def _rank(claims: Sequence[Claim]) -> List[Claim]:

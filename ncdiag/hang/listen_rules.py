@@ -82,8 +82,9 @@ def _on_odd_network(scene: Scene, picture: Picture, waiting: List[View]) -> Iter
     for view in views:
         hosts = odd[id(view)]
         twice = [host for host in hosts if len(owners[host]) > 1]
-        if not (twice or others or len(views) == 1 or hosts[0].startswith(_BRIDGE)):
-            continue    # all of them use a network of their own for this: that is a choice, not a fault
+        several = "NCCL_SOCKET_IFNAME" not in view.state.settings and bool(set(_hosts(view)) & _usual(picture, view))
+        if not (twice or hosts[0].startswith(_BRIDGE) or (not several and (others or len(views) == 1))):
+            continue    # a network of their own, or several at a time, as NCCL does by itself: no fault
         likely = bool(twice or hosts[0].startswith(_BRIDGE) or (others and chosen(view)))
         tail = f"; {names(scene.ranks)} have that address on several nodes" if twice else ""
         yield claim("socket-ifname-wrong", LIKELY if likely else POSSIBLE, f"{view.name} listens for its peers on "

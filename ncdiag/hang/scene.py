@@ -140,6 +140,7 @@ def make_scene(states: Sequence[RankState], ras: Optional[Sequence[Mapping[str, 
     views = [look(state) for state in states]
     _find_peers(views)
     _find_parents(views)
+    _see_counts_move(views, ras or ())
     sizes: Dict[int, int] = {}
     for view in views:
         if view.state.world_size:
@@ -162,6 +163,16 @@ def _find_peers(views: Sequence[View]) -> None:
         remotes = [socket.remote for socket in view.state.sockets if socket.state == "ESTABLISHED"]
         if remotes and all(any((home, remote) in ends for home in homes) for remote in remotes):
             view.waiting, view.verdict = PEERS, "waiting"
+
+
+def _see_counts_move(views: Sequence[View], reports: Sequence[Mapping[str, Any]]) -> None:
+    """Ranks of a communicator whose counts of collectives moved between two RAS reports work, wherever they were met."""
+    moving = {(rank.get("pid"), rank.get("rank")) for report in reports for comm in report.get("communicators") or ()
+              if comm.get("moved", report.get("moved")) for rank in comm.get("ranks") or ()}
+    for view in views:
+        names = {(pid, view.rank) for pid in (view.state.pid, view.state.ns_pid)}
+        if view.verdict in ("waiting", "stuck", "unknown") and view.rank is not None and names & moving:
+            view.verdict = "progressing"
 
 
 def _find_parents(views: Sequence[View]) -> None:

@@ -131,9 +131,15 @@ def counts(report: Mapping[str, Any]) -> dict[tuple[str, int], dict[str, int]]:
 
 
 def moved(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
-    """Whether any rank launched an operation between two reports: a job that works, where a difference of counts proves nothing."""
+    """Whether any rank launched an operation between two reports: a job that works, where a difference of counts proves nothing.
+
+    Every communicator of `second` is given `moved` of its own: one may stand still while another works.
+    """
     before, after = counts(first), counts(second)
-    return any(before[key] != after[key] for key in before.keys() & after.keys())
+    changed = {key[0] for key in before.keys() & after.keys() if before[key] != after[key]}
+    for communicator in second.get("communicators", ()):
+        communicator["moved"] = str(communicator.get("hash")) in changed
+    return bool(changed)
 
 
 def _same_namespace(netns: str) -> bool:
