@@ -103,7 +103,8 @@ class Agent:
             env=environment,
             start_new_session=True,
         )
-        threading.Thread(target=self._drain, daemon=True).start()
+        self._listener = threading.Thread(target=self._drain, daemon=True)
+        self._listener.start()
         self._started = False
 
     def _drain(self) -> None:
@@ -184,6 +185,10 @@ class Agent:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait(5)
+        self._listener.join(2)
+        for pipe in (self._process.stdout, self._process.stderr):
+            if pipe is not None:
+                pipe.close()
 
 
 class RayAgent(Agent):

@@ -226,7 +226,8 @@ class Node:
     def _of_job(self, proc: Proc, job: Optional[str]) -> bool:
         role = roles.titled_role(proc)
         if role in ("api-server", "engine-core"):
-            return job is not None and ray.job_of(self.host, proc) == job
+            named = ray.job_of(self.host, proc)
+            return named is not None and job in (None, named)
         if role != "ray-worker":
             return False
         named = ray.job_of(self.host, proc)

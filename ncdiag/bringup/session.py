@@ -155,6 +155,7 @@ class Session:
             stall_after_s=self._stall_after_s,
             stop_on_stall=self._on_stall == "stop",
             timeout_s=self._timeout_s,
+            by_ranks=self._in_ray is not None,
             extra=self._extra,
         )
         self._watch.stopping = self._interrupted

@@ -82,6 +82,7 @@ class Watch:
         stall_after_s: float,
         stop_on_stall: bool = False,
         timeout_s: float | None = None,
+        by_ranks: bool = False,
         extra: Callable[[Sequence[RankState]], Mapping[str, Any]] = lambda states: {},
     ) -> None:
         self.process, self.eyes, self.output, self.engine, self.voice = process, eyes, output, engine, voice
@@ -99,6 +100,7 @@ class Watch:
         self._oom_before: dict[str, int] = {}
         self._halted: set[object] = set()
         self._asker: ready.Asker | None = None
+        self._by_ranks = engine.headless or by_ranks
         self._extra, self._stop_on_stall, self._timeout_s = extra, stop_on_stall, timeout_s
 
     @property
@@ -186,13 +188,17 @@ class Watch:
             return any(
                 row.role == "api-server" and row.spans and row.spans[-1][0] == "ready" for row in self.timeline.rows
             )
-        if not self.engine.headless:
-            return False
-        members = [row for row in self.timeline.rows if row.ended_s is None]
+        return self._by_ranks and self._all_ready()
+
+    def _all_ready(self) -> bool:
+        """Whether all ranks wait for work, and the engine core, where one is seen, does too."""
+        rows = [row for row in self.timeline.rows if row.ended_s is None and row.spans]
+        cores = [row for row in rows if row.role == "engine-core"]
+        ranks = [row for row in rows if row.rank is not None]
         return (
-            bool(members)
-            and all(row.spans and row.spans[-1][0] == "ready" for row in members)
-            and any(row.rank is not None for row in members)
+            bool(ranks)
+            and all(row.spans[-1][0] in ("ready", "ray-actor") for row in ranks)
+            and all(row.spans[-1][0] == "ready" for row in cores)
         )
 
     def _ended(self) -> Result | None:

@@ -235,6 +235,8 @@ def _headline(result: Mapping[str, Any]) -> str:
 def _print_times(console: Console, rows: Iterable[Mapping[str, Any]]) -> None:
     """Seconds in each stage, one row a process."""
     rows = list(rows)
+    if not rows:
+        return
     names = [
         stage.name
         for stage in stages.STAGES

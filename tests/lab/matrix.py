@@ -1,4 +1,5 @@
 """Runs faults against real engines and says what ncdiag made of each: python -m tests.lab.matrix [--times N] [--save FILE] [NAME…]
+    python -m tests.lab.matrix --table FILE            the table of benchmarks/fault-matrix.md from what was saved
 
 NAME: a fault (`nodes-port-dropped`), a shape (`gloo`), or nothing for all. Needs root, and NCDIAG_LAB_PYTHON for the engines.
 """
@@ -56,6 +57,35 @@ def record(fault: Fault, found: Run, wrong: list[str], wall_s: float) -> dict[st
     }
 
 
+def table(saved: Path) -> str:
+    """Markdown: one line a fault, with its last result; how often it was right, where it ran several times."""
+    rows: dict[str, list[dict[str, Any]]] = {}
+    for line in saved.read_text().splitlines():
+        row = json.loads(line)
+        rows.setdefault(row["fault"], []).append(row)
+    lines = [
+        "| fault | broken | said | where | stage | verdict after | answer |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for name, fault in FAULTS.items():
+        runs = rows.get(name, [])
+        if not runs:
+            lines.append(f"| {name} | {fault.what} | | | | | not run |")
+            continue
+        last = runs[-1]
+        where = ", ".join(f"{key} {last['where'][key]}" for key in ("node", "rank") if key in last["where"])
+        said = f"{last['cause']} ({last['confidence']})" if last["cause"] else f"nothing; {last['outcome']}"
+        after = f"{last['verdict_s']:.0f} s" if last["verdict_s"] else ("at its end" if last["cause"] else "")
+        right = sum(run["right"] for run in runs)
+        answer = ("right" if last["right"] else "**wrong**: " + "; ".join(last["wrong"])) + (
+            f" ({right} of {len(runs)})" if len(runs) > 1 else ""
+        )
+        lines.append(
+            f"| {name} | {fault.what} | {said} | {where} | {last['where'].get('stage', '')} | {after} | {answer} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*")
@@ -64,7 +94,11 @@ def main() -> int:
     parser.add_argument(
         "-v", action="store_true", help="show what ncdiag and the engines said where the answer is wrong"
     )
+    parser.add_argument("--table", type=Path)
     options = parser.parse_args()
+    if options.table:
+        print(table(options.table), end="")
+        return 0
     chosen = [
         fault
         for name, fault in FAULTS.items()
