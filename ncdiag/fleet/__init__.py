@@ -26,10 +26,15 @@ def open_fleet(spec: str, *, ssh_user: str | None = None, ssh_config: str | None
         from ncdiag.fleet.slurm import SlurmFleet
 
         return SlurmFleet(rest)
+    if kind == "k8s" and rest:
+        from ncdiag.fleet.k8s import K8sFleet
+
+        return K8sFleet(rest)
     if kind == "file" and rest:
         from ncdiag.fleet.file import FileFleet
 
         return FileFleet([path for path in rest.split(",") if path])
     raise FleetError(
-        f"--nodes {spec}: not a fleet; use local, ssh:NODESET, ssh:@HOSTFILE, ray, ray:ADDRESS or file:SNAPSHOT"
+        f"--nodes {spec}: not a fleet; use local, ssh:NODESET, ssh:@HOSTFILE, ray, ray:ADDRESS, slurm, slurm:JOBID, "
+        "k8s:NAMESPACE/SELECTOR or file:SNAPSHOT"
     )

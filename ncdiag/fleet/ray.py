@@ -12,7 +12,7 @@ from typing import Any
 
 from ncdiag.fleet.base import FleetError, Progress, Request
 from ncdiag.fleet.clock import Stamp
-from ncdiag.fleet.remote import LOADER, Answer, RemoteFleet, outcome, pack
+from ncdiag.fleet.remote import Answer, RemoteFleet, loader, outcome, pack
 from ncdiag.model import NodeFacts
 
 NAMESPACE = "ncdiag"
@@ -49,7 +49,7 @@ def _run(ray: Any, infos: dict[str, Any], packed: bytes, timeout_s: float, progr
     """The payload as one task a node that is alive, all at once; node -> answer."""
     alive = {name: info["NodeID"] for name, info in infos.items() if info["Alive"]}
     payload = ray.put(packed)
-    waiting = {pinned(ray, node_id, _run_payload).remote(payload, LOADER, timeout_s): name for name, node_id in alive.items()}
+    waiting = {pinned(ray, node_id, _run_payload).remote(payload, loader(), timeout_s): name for name, node_id in alive.items()}
     answers = {name: Answer(None, "", "") for name in alive}
     ready, late = ray.wait(list(waiting), num_returns=len(waiting), timeout=timeout_s + 5) if waiting else ([], [])
     for reference in ready:

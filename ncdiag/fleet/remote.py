@@ -18,11 +18,11 @@ from ncdiag.model import NodeFacts
 NO_PYTHON = 97
 """Exit status of the remote command when no interpreter is new enough."""
 
-LOADER = """
+_LOADER = """
 import os, sys, time
 sys.stdout.write("\\nncdiag-clock %.6f\\n" % time.time())
 sys.stdout.flush()
-data = sys.stdin.buffer.read()
+data = sys.stdin.buffer.read(SIZE)
 try:
     fd = os.memfd_create("ncdiag", 0)
 except (AttributeError, OSError):
@@ -36,6 +36,12 @@ sys.path.insert(0, path)
 import runpy
 runpy.run_path(path, run_name="__main__")
 """
+
+
+def loader(size: int = -1) -> str:
+    """The program that takes the payload in. `size`: its length, where standard input cannot be closed; -1: up to the end."""
+    return _LOADER.replace("SIZE", str(size))
+
 
 INTERPRETERS = (
     "python3",
@@ -59,10 +65,14 @@ exit {no_python}
 """
 
 
+def script(size: int = -1) -> str:
+    """What `sh -c` is given: picks an interpreter, which runs the loader."""
+    return _PICK.format(interpreters=" ".join(INTERPRETERS), loader=shlex.quote(loader(size)), no_python=NO_PYTHON)
+
+
 def command() -> str:
     """One shell word list that any POSIX shell can be given."""
-    script = _PICK.format(interpreters=" ".join(INTERPRETERS), loader=shlex.quote(LOADER), no_python=NO_PYTHON)
-    return "sh -c " + shlex.quote(script)
+    return "sh -c " + shlex.quote(script())
 
 
 def pack(request: Request) -> bytes:

@@ -82,7 +82,7 @@ def test_rejected_is_told_from_dropped(hosts: tuple[Lab, Ssh]) -> None:
 
 
 def test_single_link_one_way(hosts: tuple[Lab, Ssh]) -> None:
-    rules(hosts[0]["gpu02"], f"ip saddr {hosts[0]['gpu05'].address} drop")
+    rules(hosts[0]["gpu02"], f"ip saddr {hosts[0]['gpu04'].address} drop")
     try:
         (finding,) = reach(hosts)["findings"]
     finally:
