@@ -52,7 +52,7 @@ _FORMS = re.compile(
             r"\bAccountKey=[A-Za-z0-9+/=]{16,}",
             r"\b[?&]?sig=[A-Za-z0-9%+/=]{20,}",
             r"\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*",
-            r"(?P<scheme>\b[a-z][a-z0-9+.-]*://[^\s:/@'\"]*:)[^\s@/'\"]+(?=@)",
+            r"(?P<scheme>\b[a-z][a-z0-9+.-]{0,31}://[^\s:/@'\"]*:)[^\s@/'\"]+(?=@)",
             r"(?P<bearer>\b(?:bearer|basic|token)\s+)(?=[A-Za-z0-9._~+/-]*\d)[A-Za-z0-9._~+/-]{16,}=*",
         )
     ),
@@ -65,8 +65,9 @@ _HINT = re.compile(
     re.I,
 )
 _VALUE = r"(?P<value>(?<=[\"'])[^\"'\n]*|[^\s\"',;&}\])\x00]+)"
+# bounded, so that a word of a million letters costs no more than a million letters
 _ASSIGNMENT = re.compile(
-    r"(?P<lead>(?P<quote>[\"']?)(?P<name>[A-Za-z][A-Za-z0-9_.-]*)(?P=quote)\s*[=:]\s*[\"']?)" + _VALUE
+    r"(?P<lead>(?P<quote>[\"']?)(?P<name>[A-Za-z][A-Za-z0-9_.-]{0,127})(?P=quote)\s*[=:]\s*[\"']?)" + _VALUE
 )
 _OPTION = re.compile(r"(?P<lead>(?<![\w-])--?(?P<name>[A-Za-z][A-Za-z0-9_.-]*)\s+[\"']?)" + _VALUE)
 _NO_VALUES = ("none", "null", "true", "false", "bearer", "basic")

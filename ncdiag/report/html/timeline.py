@@ -77,10 +77,10 @@ def _row(lane: Lane, end: float, tones: Mapping[str, int]) -> Mapping[str, Any]:
 
 
 def _ticks(end: float) -> list[Mapping[str, str]]:
-    """Four to eight round times."""
+    """Round times; none so near the end that its label would not fit."""
     step = 10 ** math.floor(math.log10(end))
     step = next(size for size in (step / 5, step / 2, step, step * 2) if end / size <= 6)
-    return [{"left": f"{100 * number * step / end:.2f}", "label": f"{number * step:g} s"} for number in range(int(end / step) + 1)]
+    return [{"left": f"{100 * number * step / end:.2f}", "label": f"{number * step:g} s"} for number in range(int(end / step) + 1) if number * step / end < 0.93]
 
 
 def spread(lanes: Sequence[Lane]) -> list[Mapping[str, Any]]:
