@@ -85,7 +85,7 @@ class Local:
 class Agent:
     """A process that answers looks over its standard input and output."""
 
-    module = "ncdiag.bringup.node"
+    module = "ncdiag.bringup.serve"
 
     def __init__(
         self, name: str, argv: Sequence[str], request: Mapping[str, Any], environment: Mapping[str, str] | None = None

@@ -1,14 +1,8 @@
-"""One look at the engine's processes on this machine, again and again. Travels to nodes: standard library, Python 3.8.
-
-Over SSH it runs as an agent: one request (JSON) a line on stdin, one answer a line on stdout, gone when stdin ends.
-"""
+"""Looks at the engine's processes on this machine, again and again. Travels to nodes: standard library, Python 3.8."""
 
 from __future__ import annotations
 
-import base64
-import json
 import os
-import sys
 import threading
 import time
 import zlib
@@ -272,48 +266,3 @@ def number_by_log(state: RankState) -> None:
     """The rank of a worker that its own lines tell."""
     if state.role in ("worker", "ray-worker"):
         ranks.from_log(state, state.log_tail)
-
-
-def brought(packed: str) -> None:
-    """A py-spy that came along, into memory that has no name on disk."""
-    descriptor = os.memfd_create("ncdiag-py-spy", 0)
-    raw = zlib.decompress(base64.b64decode(packed))
-    while raw:
-        raw = raw[os.write(descriptor, raw) :]
-    stacks.PROGRAM = "/proc/%d/fd/%d" % (os.getpid(), descriptor)
-
-
-def find_py_spy(node: Node) -> Optional[str]:
-    """py-spy in PATH, or beside the interpreter of a process of the engine."""
-    if stacks.py_spy():
-        return stacks.py_spy()
-    machine = Machine(node.host)
-    for proc in machine.pythons():
-        beside = os.path.join(
-            os.path.dirname(proc.argv[0]) if proc.argv and proc.argv[0].startswith("/") else os.path.dirname(proc.exe),
-            "py-spy",
-        )
-        if os.access(beside, os.X_OK):
-            stacks.PROGRAM = beside
-            return beside
-    return None
-
-
-def serve() -> None:
-    """The agent. First it says what it lacks, then it answers requests until stdin ends."""
-    node = Node()
-    _say({"ready": node.host.node, "machine": os.uname().machine, "needs": [] if find_py_spy(node) else ["py-spy"]})
-    for line in sys.stdin:
-        request = json.loads(line)
-        if "py_spy" in request:
-            brought(request["py_spy"])
-            continue
-        try:
-            _say(node.look(request))
-        except Exception as error:  # the fence of this node: the controller says why it has nothing of it
-            _say({"node": node.host.node, "error": "%s: %s" % (type(error).__name__, error)})
-
-
-def _say(answer: Mapping[str, Any]) -> None:
-    sys.stdout.write(MARK + json.dumps(answer) + "\n")
-    sys.stdout.flush()

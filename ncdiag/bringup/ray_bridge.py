@@ -12,20 +12,20 @@ import socket
 import sys
 from typing import Any, Dict, List, Mapping
 
-from ncdiag.bringup.node import MARK
+from ncdiag.bringup.serve import MARK
 
 TASK_S = 20.0
 CONNECT_S = 5.0
 _RUN = """
 import json, os, sys
 sys.path.insert(0, sys.argv[1])
-from ncdiag.bringup import node
+from ncdiag.bringup import node, serve
 eye = node.Node()
 request, py_spy = json.loads(sys.stdin.readline()), sys.stdin.read()
 if request.get("memory"):
     eye.remember(request.pop("memory"))
-if not node.find_py_spy(eye) and py_spy:
-    node.brought(py_spy)
+if not serve.find_py_spy(eye) and py_spy:
+    serve.brought(py_spy)
 answer = eye.look(request)
 print(node.MARK + json.dumps({**answer, "memory": eye.memory()}), flush=True)
 """

@@ -16,12 +16,14 @@ from ncdiag import bundle, redact
 from ncdiag import engine as environment_of
 from ncdiag.bringup import command
 from ncdiag.bringup.agents import Eyes, Local, open_nodes, ray_agent
+from ncdiag.bringup.attached import Attached, engine_of, environment
 from ncdiag.bringup.follow import Files
 from ncdiag.bringup.output import Output
+from ncdiag.bringup.result import LogsOnly, Result
 from ncdiag.bringup.stall import Picture
 from ncdiag.bringup.start import Child, StartError
 from ncdiag.bringup.timeline import Timeline
-from ncdiag.bringup.watch import LogsOnly, Result, Watch
+from ncdiag.bringup.watch import Watch
 from ncdiag.fleet import FleetError
 from ncdiag.hang.content import DumpContent
 from ncdiag.hang.verdict import Verdict
@@ -34,19 +36,6 @@ HOOK_S = 30.0
 
 class SessionError(Exception):
     """It cannot begin; one sentence with the way out."""
-
-
-class Attached:
-    """An engine that runs already; it is looked at and never touched."""
-
-    exit: int | None = None
-
-    def __init__(self, pid: int | None) -> None:
-        self._pid = pid
-
-    @property
-    def over(self) -> bool:
-        return self._pid is not None and not os.path.exists(f"/proc/{self._pid}")
 
 
 class Session:
@@ -109,7 +98,7 @@ class Session:
         if self._attach is None:
             return command.read(command_line, os.environ)
         try:
-            return _engine_of(self._attach)
+            return engine_of(self._attach)
         except HostError:
             raise SessionError(
                 f"no process {self._attach} here that may be looked at; run ncdiag as root or as its user"
@@ -192,7 +181,7 @@ class Session:
         server = next((state for state in states if state.role == "api-server" and state.state != "gone"), None)
         if not self.engine.serves and server is not None and self._watch is not None:
             with contextlib.suppress(HostError):  # a script: only now its engine's command line is known
-                self.engine = self._watch.engine = _engine_of(server.pid)
+                self.engine = self._watch.engine = engine_of(server.pid)
         wants_ray = self.engine.ray or any(state.role == "ray-worker" for state in states)
         core = next(
             (state for state in states if state.role in ("engine-core", "api-server") and state.state != "gone"), None
@@ -202,7 +191,7 @@ class Session:
             found = environment_of.find(Host(pid=core.pid))
             address = core.settings.get("RAY_ADDRESS") or "auto"
             self._eyes.agents.append(
-                ray_agent(found.python if found is not None else sys.executable, address, _environment(core.pid))
+                ray_agent(found.python if found is not None else sys.executable, address, environment(core.pid))
             )
         answers = self._watch.answers if self._watch is not None else []
         self._job = next((answer["job"] for answer in answers if answer.get("job")), self._job)
@@ -299,18 +288,3 @@ class Session:
 
     def as_json(self, result: Result, code: int) -> str:
         return report.as_json(self._data(result), result.causes, result.verdict, code)
-
-
-def _environment(pid: int) -> dict[str, str]:
-    """The environment of a process as it is, secrets and all: it goes to the bridge to Ray only, which needs its token."""
-    try:
-        content = Host().read_bytes(f"/proc/{pid}/environ").decode("utf-8", "surrogateescape")
-    except HostError:
-        return dict(os.environ)
-    return dict(item.split("=", 1) for item in content.split("\0") if "=" in item)
-
-
-def _engine_of(pid: int) -> command.Engine:
-    """What the command line of a running process says. Raises HostError."""
-    argv = Host().read_bytes(f"/proc/{pid}/cmdline").decode("utf-8", "surrogateescape").split("\0")
-    return command.read([part for part in argv if part], _environment(pid))

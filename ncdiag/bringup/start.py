@@ -56,7 +56,7 @@ class Child:
         err, err_child = (None, out_child) if terminal else os.pipe()
         self._guard = subprocess.Popen(
             [sys.executable, "-S", "-I", str(GUARD), str(control), str(status), "--", *command],
-            stdin=None if sys.stdin and sys.stdin.isatty() else subprocess.DEVNULL,
+            stdin=subprocess.DEVNULL if sys.stdin is None or sys.stdin.isatty() else None,
             stdout=out_child,
             stderr=err_child,
             pass_fds=(control, status),

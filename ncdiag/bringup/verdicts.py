@@ -6,12 +6,13 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ncdiag import __version__
+from ncdiag import __version__, stages
 from ncdiag.bringup.output import NAME, Output
 from ncdiag.bringup.timeline import Row, Timeline
 from ncdiag.hang.content import DumpContent
 from ncdiag.hang.dump import ras_services, recorders
 from ncdiag.hang.scene import look
+from ncdiag.hang.verdict import Verdict
 from ncdiag.logs.diagnose import of_streams
 from ncdiag.logs.intake import Stream
 from ncdiag.logs.remedies import REMEDIES
@@ -169,3 +170,14 @@ def place(cause: Cause, timeline: Timeline, nodes: Sequence[str]) -> None:
             cause.where.setdefault("node", nodes[0])
     if len(set(nodes)) == 1:
         cause.where.setdefault("node", nodes[0])
+
+
+def complete(cause: Cause, verdict: Verdict, answers: Sequence[Mapping[str, Any]]) -> None:
+    """Adds the stage in which the others wait, and the node where a rank should be and nothing is."""
+    waiting = [row.stage for row in verdict.ranks if row.rank is not None and row.state == "waiting"]
+    if waiting and cause.cause not in ("healthy", "slow-not-hung"):
+        cause.where.setdefault("stage", min(waiting, key=stages.order))
+    empty = [answer["node"] for answer in answers if not answer.get("error") and not answer.get("states")]
+    if cause.cause == "rank-missing" and len(empty) == 1:
+        cause.where.setdefault("node", empty[0])
+        cause.evidence.append(Evidence(f"processes of {empty[0]}", "none of this engine was found there"))

@@ -4,70 +4,24 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
-from ncdiag import stages
 from ncdiag.bringup import ready, verdicts
 from ncdiag.bringup.agents import Eyes
 from ncdiag.bringup.command import Engine
 from ncdiag.bringup.output import Output
+from ncdiag.bringup.result import LogsOnly, Process, Result, Voice
 from ncdiag.bringup.stall import Picture, Stall, signature
-from ncdiag.bringup.summary import Summary, summarise
+from ncdiag.bringup.summary import summarise
 from ncdiag.bringup.timeline import Timeline
-from ncdiag.hang.content import DumpContent
 from ncdiag.hang.verdict import Verdict
-from ncdiag.model import Cause, Evidence, RankState
+from ncdiag.model import Cause, RankState
 
 PERIOD_S, LOAD = 2.0, 5.0
 """Seconds between looks; at least LOAD times what a look costs, so that the watch stays a small part of the work."""
+SERVING_S = 15.0
+"""The same when it is up: what serves is hardly disturbed."""
 MIN_STALL_S = 1.0
-
-
-class Process(Protocol):
-    """What is watched: a started command or an attached process."""
-
-    exit: int | None
-
-    @property
-    def over(self) -> bool:
-        """Whether it has ended with all that belongs to it."""
-        ...
-
-
-class LogsOnly:
-    """Nothing that can be looked at: the start is known by its logs."""
-
-    exit: int | None = None
-    over = False
-
-
-class Voice(Protocol):
-    """Who tells people and programs."""
-
-    def show(self, at_s: float, picture: Picture, timeline: Timeline, errors: Sequence[str]) -> None: ...
-    def stalled(self, at_s: float, quiet_s: float, verdict: Verdict, content: DumpContent) -> None: ...
-    def moves_again(self, at_s: float, after_s: float) -> None: ...
-
-
-@dataclass
-class Result:
-    """How a watch ended."""
-
-    outcome: str
-    """`ready`, `finished` (the command ended well), `failed`, `stalled`, `timeout`, `interrupted`."""
-    took_s: float
-    timeline: Timeline
-    check: ready.Check | None = None
-    summary: Summary | None = None
-    causes: list[Cause] = field(default_factory=list)
-    verdict: Verdict | None = None
-    """The last one that was said."""
-    stalls: list[dict[str, Any]] = field(default_factory=list)
-    errors: list[str] = field(default_factory=list)
-    """Nodes that could not be looked at."""
-    started_at: float = 0.0
-    """Seconds since 1970."""
 
 
 class Watch:
@@ -98,6 +52,7 @@ class Watch:
         """Set from outside (a signal): the watch ends at the next chance."""
         self._said: tuple[object, ...] | None = None
         self._oom_before: dict[str, int] = {}
+        self._left = self._exit_seen = False
         self._halted: set[object] = set()
         self._asker: ready.Asker | None = None
         self._by_ranks = engine.headless or by_ranks
@@ -138,17 +93,18 @@ class Watch:
                 return ended
             if self._concludes(picture) and self._stop_on_stall:
                 return self._result("stalled", self.verdict.causes if self.verdict else [])
-            self._pause()
+            self._pause(serving=True)
 
-    def _pause(self) -> None:
-        period_s = PERIOD_S / 2 if self.stall.suspects else max(PERIOD_S, LOAD * self.eyes.cost_s)
+    def _pause(self, serving: bool = False) -> None:
+        usual_s = SERVING_S if serving else max(PERIOD_S, LOAD * self.eyes.cost_s)
+        period_s = PERIOD_S / 2 if self.stall.suspects else usual_s
         until = time.monotonic() + period_s
         while (
             time.monotonic() < until
             and not self.stopping
             and not self.process.over
-            and self.process.exit is None
-            and not self._up()
+            and (self.process.exit is None or self._left)
+            and (serving or not self._up())
         ):
             time.sleep(0.05)
 
@@ -204,9 +160,16 @@ class Watch:
     def _ended(self) -> Result | None:
         if self.process.exit is None and not self.process.over:
             return None
-        if self.process.exit == 0 or (self.process.exit is None and not verdicts.logs_of(self.answers, self.output)):
-            if not self.process.over and self.states and any(state.state != "gone" for state in self.states):
-                return None  # a script that has left its engine behind: the watch is over the engine
+        if self.process.exit == 0 and not self.process.over:
+            here = any(state.state != "gone" for state in self.states)
+            self._left = self._left or (
+                self._exit_seen and here
+            )  # a script that has left its engine behind: that is watched now
+            if here or not self._exit_seen:
+                self._exit_seen = True
+                return None
+        attached_and_silent = self.process.exit is None and not verdicts.logs_of(self.answers, self.output)
+        if (self.process.exit == 0 and not self._left) or attached_and_silent:
             return self._result("finished")
         self._look()
         return self._result("failed", self._failure(self.answers))
@@ -266,7 +229,7 @@ class Watch:
         for found in verdict.causes:
             verdicts.place(found, self.timeline, [answer["node"] for answer in answers])
         if cause is not None:
-            _complete(cause, verdict, answers)
+            verdicts.complete(cause, verdict, answers)
         mark = signature(
             verdict.kind,
             cause.cause if cause else "",
@@ -313,14 +276,3 @@ class Watch:
         )
         result.started_at = time.time() - self.at_s
         return result
-
-
-def _complete(cause: Cause, verdict: Verdict, answers: Sequence[Mapping[str, Any]]) -> None:
-    """Adds the stage in which the others wait, and the node where a rank should be and nothing is."""
-    waiting = [row.stage for row in verdict.ranks if row.rank is not None and row.state == "waiting"]
-    if waiting and cause.cause not in ("healthy", "slow-not-hung"):
-        cause.where.setdefault("stage", min(waiting, key=stages.order))
-    empty = [answer["node"] for answer in answers if not answer.get("error") and not answer.get("states")]
-    if cause.cause == "rank-missing" and len(empty) == 1:
-        cause.where.setdefault("node", empty[0])
-        cause.evidence.append(Evidence(f"processes of {empty[0]}", "none of this engine was found there"))

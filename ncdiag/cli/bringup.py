@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ncdiag.cli.options import output_options, write_result
+from ncdiag.cli.options import FORMATS, output_options, write_other, write_result
 from ncdiag.exits import Exit
 
 if TYPE_CHECKING:
+    from ncdiag.bringup.result import Result
     from ncdiag.bringup.session import Session
-    from ncdiag.bringup.watch import Result
 
 
 @click.command(context_settings={"ignore_unknown_options": False})
@@ -103,7 +103,7 @@ if TYPE_CHECKING:
     metavar="FILE",
     help="Save when each process was in which stage, as JSON.",
 )
-@output_options("text", "json")
+@output_options(*FORMATS)
 @click.pass_obj
 def command(obj: dict[str, Any], format_: str, output: str | None, **options: Any) -> int:
     """Start an engine under watch: where each rank stands, who holds up the others, and whether it answers.
@@ -113,8 +113,8 @@ def command(obj: dict[str, Any], format_: str, output: str | None, **options: An
     """
     from ncdiag.bringup.session import Session, SessionError
 
-    if format_ == "json" and not output and not options["quiet_child"] and options["command_line"]:
-        raise click.UsageError("--format json needs -o FILE or --quiet-child FILE: stdout belongs to the command")
+    if format_ != "text" and not output and not options["quiet_child"] and options["command_line"]:
+        raise click.UsageError(f"--format {format_} needs -o FILE or --quiet-child FILE: stdout belongs to the command")
     try:
         session = Session(color=obj["color"], quiet=obj["quiet"], **options)
     except SessionError as error:
@@ -125,11 +125,15 @@ def command(obj: dict[str, Any], format_: str, output: str | None, **options: An
         with session:
             result = session.run()
             code = _code(result)
-            if output or format_ == "json":
+            if format_ not in ("text", "json"):
+                from ncdiag.report.saved import of_json
+
+                write_other(of_json(session.as_json(result, code)), format_, output)
+            elif output or format_ == "json":
                 write_result(
                     session.as_json(result, code) if format_ == "json" else session.as_text(result, None), output
                 )
-            if not (format_ == "json" and not output):
+            if format_ == "text" or output:
                 _tell(session, result, obj)
             if result.outcome == "ready" and options["then"] == "keep" and session.owns:
                 result = session.stay()

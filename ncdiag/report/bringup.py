@@ -173,7 +173,7 @@ def _table(at_s: float, views: Sequence[View], since: Rows, quiet_s: float, erro
 def stall_as_text(at_s: float, quiet_s: float, verdict: Verdict, notes: Sequence[str], *, color: str | None) -> str:
     """The verdict while the engine keeps waiting."""
     return (
-        f"\nncdiag {at_s:6.1f} s  nothing has moved for {quiet_s:.0f} s; the command is left running\n"
+        f"\nncdiag {at_s:6.1f} s  nothing has moved for {quiet_s:.0f} s\n"
         + verdict_as_text(verdict, notes, color=color)
         + "\n"
     )

@@ -114,6 +114,15 @@ def test_a_server_is_asked_and_summed_up(vllm: Path, tmp_path: Path) -> None:
     assert (told["event"], told["outcome"], told["check"]["model"]) == ("ready", "ready", "small")
 
 
+def test_a_script_that_leaves_its_server_behind_is_followed_to_the_server(vllm: Path) -> None:
+    script = vllm.parent / "start.sh"
+    script.write_text(f"#!/bin/sh\nnohup {vllm} serve m --port {free_port()} >/dev/null 2>&1 &\n")
+    script.chmod(0o755)
+    done = ncdiag("--no-preflight", "--then", "stop", "--timeout", "40", "--", str(script))
+    assert done.returncode == 0 and "READY" in done.stderr, done.stderr
+    assert subprocess.run(["pgrep", "-f", str(vllm)], check=False).returncode == 1
+
+
 def test_a_server_that_cannot_complete_has_failed(vllm: Path, tmp_path: Path) -> None:
     out = tmp_path / "out.json"
     done = ncdiag(

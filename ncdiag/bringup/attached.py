@@ -1,0 +1,36 @@
+"""An engine that runs already: what it was started with."""
+
+from __future__ import annotations
+
+import os
+
+from ncdiag.bringup import command
+from ncdiag.host import Host, HostError
+
+
+class Attached:
+    """An engine that runs already; it is looked at and never touched."""
+
+    exit: int | None = None
+
+    def __init__(self, pid: int | None) -> None:
+        self._pid = pid
+
+    @property
+    def over(self) -> bool:
+        return self._pid is not None and not os.path.exists(f"/proc/{self._pid}")
+
+
+def environment(pid: int) -> dict[str, str]:
+    """The environment of a process as it is, secrets and all: it goes to the bridge to Ray only, which needs its token."""
+    try:
+        content = Host().read_bytes(f"/proc/{pid}/environ").decode("utf-8", "surrogateescape")
+    except HostError:
+        return dict(os.environ)
+    return dict(item.split("=", 1) for item in content.split("\0") if "=" in item)
+
+
+def engine_of(pid: int) -> command.Engine:
+    """What the command line of a running process says. Raises HostError."""
+    argv = Host().read_bytes(f"/proc/{pid}/cmdline").decode("utf-8", "surrogateescape").split("\0")
+    return command.read([part for part in argv if part], environment(pid))
