@@ -17,10 +17,19 @@ from ncdiag.bandwidth import baseline, results, sweep, tables
 from ncdiag.bandwidth.engine_share import Load, Shape
 from ncdiag.bandwidth.measure import Nobody, Report, Taken, Wanted, measure
 from ncdiag.bandwidth.reach import ways
-from ncdiag.cli.options import exit_code, fail_on_option, output_options, read_env_file, write_result
+from ncdiag.cli.options import (
+    FORMATS,
+    exit_code,
+    fail_on_option,
+    output_options,
+    read_env_file,
+    write_other,
+    write_result,
+)
 from ncdiag.exits import Exit
 from ncdiag.fleet.base import FleetError
 from ncdiag.report.console import plain
+from ncdiag.report.saved import of_json
 
 CARRIED = ("NCCL_", "GLOO_", "TORCH_NCCL_", "TP_SOCKET_", "UCX_", "FI_", "CUDA_VISIBLE_DEVICES", "LD_LIBRARY_PATH")
 """Variables of this shell that the ranks get too, on every node."""
@@ -72,7 +81,7 @@ class Size(click.ParamType):
 @click.option("--batch", type=click.IntRange(1), default=32, show_default=True, help="With --model: sequences in a decode step.")
 @click.option("--prefill-tokens", type=click.IntRange(1), default=8192, show_default=True, help="With --model: tokens in a prefill.")
 @fail_on_option
-@output_options("text", "json")
+@output_options(*FORMATS)
 @click.pass_obj
 def command(obj: dict[str, Any], files: tuple[Path, ...], format_: str, output: str | None, fail_on: str, **options: Any) -> int:
     """Measure all-reduce and its kin over the nodes' GPUs, say what it should be, and who is slow.
@@ -99,6 +108,8 @@ def command(obj: dict[str, Any], files: tuple[Path, ...], format_: str, output: 
     data = as_data(report, code)
     if format_ == "json":
         write_result(json.dumps(redact.data(data)), output, masked=True)
+    elif format_ != "text":
+        write_other(of_json(json.dumps(data)), format_, output, fail_on)
     else:
         from ncdiag.report.bandwidth import render
 
@@ -186,9 +197,13 @@ def _read(files: tuple[Path, ...], format_: str, output: str | None) -> int:
                 found[str(path)] = results.read(file.read(MAX_READ_BYTES), str(path))
             except ValueError as error:
                 raise click.ClickException(plain(error)) from None
-    if format_ == "json":
-        data = {name: {**asdict(one), "rows": [row.as_dict() for row in one.rows]} for name, one in found.items()}
-        write_result(json.dumps(redact.data({"schema": 1, "command": "bandwidth", "files": data, "exit": 0})), output, masked=True)
+    if format_ != "text":
+        told = {name: {**asdict(one), "rows": [row.as_dict() for row in one.rows]} for name, one in found.items()}
+        data = {"schema": 1, "command": "bandwidth", "files": told, "exit": 0}
+        if format_ == "json":
+            write_result(json.dumps(redact.data(data)), output, masked=True)
+        else:
+            write_other(of_json(json.dumps(data)), format_, output)
         return Exit.OK
     text = ""
     for name, one in found.items():

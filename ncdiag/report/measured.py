@@ -64,9 +64,9 @@ def outcome(data: Mapping[str, Any]) -> str:
 
 
 def facts(data: Mapping[str, Any]) -> list[Fact]:
-    """Of a start that came up: first answer, KV cache, network."""
+    """Of a start that came up: first answer, KV cache, network. Of a bandwidth run: what is expected and why, and what it means."""
     check, summary = data.get("check"), data.get("summary")
-    made = []
+    made = [*_expectation(data), *_engine(data)]
     if isinstance(check, Mapping) and (latency := number(check.get("latency_s"))) is not None:
         made.append(Fact("First answer", seconds(latency), f"a completion by {text(check.get('model') or 'the model')}"))
     if isinstance(summary, Mapping):
@@ -80,24 +80,57 @@ def facts(data: Mapping[str, Any]) -> list[Fact]:
     return made
 
 
+def _expectation(data: Mapping[str, Any]) -> Iterator[Fact]:
+    expectation = data.get("expectation")
+    if not isinstance(expectation, Mapping):
+        return
+    expected = number(expectation.get("busbw_gbytes_s"))
+    if expected is not None:
+        yield Fact("Expected", f"{expected:.4g} GB/s at large sizes: {text(expectation.get('bound') or '')}", "the factors below")
+    elif expectation.get("why"):
+        yield Fact("Expected", "not known", text(expectation["why"]))
+    if expectation.get("chosen"):
+        yield Fact("NCCL chose", text(expectation["chosen"]), "NCCL's log of the run")
+    for term in _objects(expectation.get("terms")):
+        value = number(term.get("value"))
+        if value is not None:
+            yield Fact(text(term.get("what") or ""), f"{value:.4g} {text(term.get('unit') or '')}".strip(), text(term.get("source") or ""))
+
+
+def _engine(data: Mapping[str, Any]) -> Iterator[Fact]:
+    for one in _objects(data.get("engine")):
+        took, share = number(one.get("communication_s")), number(one.get("share"))
+        if took is not None:
+            told = f"{took * 1e3:.3g} ms of communication" + (f", {share:.0%} of it" if share is not None else "")
+            yield Fact(f"{text(one.get('layout') or '')} {text(one.get('what') or '')}".strip(), told, "the model's shape and the bandwidth measured")
+
+
 def pairs(data: Mapping[str, Any]) -> list[Pair]:
-    """Of `pairs`: the two ends, GB/s, what the links promise, and why there is no figure."""
-    made = []
-    for one in _objects(data.get("pairs")):
+    """Of `isolation.tests`: every pair over all its NICs, against what is usual among them."""
+    isolation = data.get("isolation")
+    if not isinstance(isolation, Mapping):
+        return []
+    usual, made = number(isolation.get("usual_busbw_gbytes_s")), []
+    for one in _objects(isolation.get("tests")):
         ends = one.get("nodes")
-        if isinstance(ends, list) and len(ends) == 2:
-            figure, expected = number(one.get("busbw_gbytes_s")), number(one.get("expected_gbytes_s"))
-            made.append(Pair(text(ends[0]), text(ends[1]), figure, expected, text(one.get("note") or "")))
+        if isinstance(ends, list) and len(ends) == 2 and one.get("rail") is None:
+            figure = number(one.get("busbw_gbytes_s"))
+            note = f"stuck in {text(one['stage'])}" if one.get("stage") else "stuck" if figure is None else ""
+            made.append(Pair(text(ends[0]), text(ends[1]), figure, usual, note))
     return made
 
 
 def steps(data: Mapping[str, Any]) -> list[Step]:
-    """Of `results`: the sizes of a sweep."""
+    """Of `rows`, and of the rows of result files that were read: operations by size."""
+    files = data.get("files")
+    sources = {"": data, **{text(name): one for name, one in files.items()}} if isinstance(files, Mapping) else {"": data}
     made = []
-    for one in _objects(data.get("results")):
-        size, busbw = whole(one.get("size_bytes")), number(one.get("busbw_gbytes_s"))
-        if size is not None and busbw is not None:
-            made.append(Step(text(one.get("collective") or ""), size, busbw, number(one.get("expected_gbytes_s"))))
+    for name, source in sources.items():
+        for one in _objects(source.get("rows") if isinstance(source, Mapping) else None):
+            size, busbw = whole(one.get("size_bytes")), number(one.get("busbw_gbytes_s"))
+            if size is not None and busbw is not None:
+                width = number(one.get("busbw_half_width_gbytes_s"))
+                made.append(Step(text(one.get("op") or ""), size, one.get("in_place") is True, busbw, width, whole(one.get("wrong")), name))
     return made
 
 

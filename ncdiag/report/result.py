@@ -49,17 +49,24 @@ class Pair(NamedTuple):
     other: str
     gbytes_s: float | None
     """None: it gave no figure; `note` says why."""
-    expected_gbytes_s: float | None = None
+    usual_gbytes_s: float | None = None
+    """Of the pairs of this run."""
     note: str = ""
 
 
 class Step(NamedTuple):
     """One size of a bandwidth sweep."""
 
-    what: str
+    op: str
     size_bytes: int
+    in_place: bool
     busbw_gbytes_s: float
-    expected_gbytes_s: float | None = None
+    half_width_gbytes_s: float | None = None
+    """Half of the 95 % confidence interval; None: not known."""
+    wrong: int | None = None
+    """Wrong elements; None: not checked."""
+    file: str = ""
+    """The result file that it was read from; empty for what was measured."""
 
 
 class Fact(NamedTuple):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -12,7 +13,7 @@ from ncdiag.report.plainly import number, text, whole
 from ncdiag.report.result import Result
 
 T = TypeVar("T")
-KEYS = ("findings", "causes", "machines", "timeline", "pairs", "results")
+KEYS = ("findings", "causes", "machines", "timeline", "rows", "files")
 """One of these makes a JSON object a result."""
 
 
@@ -32,7 +33,7 @@ def result_of(data: Any, source: str) -> Result:
         _each(data, "causes", _cause),
         text(data.get("verdict")) if isinstance(data.get("verdict"), str) else "",
         text(data.get("summary")) if isinstance(data.get("summary"), str) else "",
-        _each(data, "ranks", _rank),
+        _each({"ranks": [one for one in _list(data, "ranks") if isinstance(one, dict) and "stage" in one]}, "ranks", _rank),
         _each(data, "waits", lambda one: Wait(text(one.get("waiter")), text(one.get("target")), text(one.get("how")))),
         _each(data, "folds", _fold),
         _each(data, "communicators", dict),
@@ -47,6 +48,11 @@ def result_of(data: Any, source: str) -> Result:
         facts(data),
         source,
     )
+
+
+def of_json(text: str) -> Result:
+    """The result of a command that has just written this JSON."""
+    return result_of(json.loads(text), "")
 
 
 def of_causes(command: str, causes: Sequence[Cause], ranks: Sequence[Any], communicators: Sequence[Any], next_: Sequence[str], notes: Sequence[str], code: int) -> Result:

@@ -46,7 +46,7 @@ def result(payload: str) -> Result:
     made = Result.of_verdict(p, verdict, [p], 1)
     made.nodes, made.findings, made.source = [p], findings, p
     made.lanes, made.events = [Lane(p, 0, p, p, (Span(p, 0.0, 2.0), Span("ready", 2.0, 3.0)), 3.0)], [Event(1.0, p, p)]
-    made.pairs, made.steps, made.facts = [Pair(p, p + "2", 3.0, 4.0, p), Pair(p, "b", None, None, p)], [Step(p, 8, 1.0, None)], [Fact(p, p, p)]
+    made.pairs, made.steps, made.facts = [Pair(p, p + "2", 3.0, 4.0, p), Pair(p, "b", None, None, p)], [Step(p, 8, True, 1.0, None, None, p)], [Fact(p, p, p)]
     made.machines = [_machine(p)]
     return made
 

@@ -97,8 +97,20 @@ def bandwidth(nodes: int = 8, near: int = 1000) -> dict[str, Any]:
             slow = 2 in (row, column)
             dead = nodes > 5 and 5 in (row, column)
             figure = None if dead else 21.4 if slow else 46.2 - (row * 7 + column * 3) % 5
-            pairs.append({"nodes": [one, names[column]], "busbw_gbytes_s": figure, "expected_gbytes_s": 48.5, "note": "timed out after 20 s" if dead else ""})
-    sweep = [{"collective": "all_reduce", "size_bytes": 1 << power, "busbw_gbytes_s": 48.0 * (1 << power) / ((1 << power) + (1 << 24)), "expected_gbytes_s": 97.0} for power in range(10, 31, 4)]
-    return {"schema": 1, "command": "bandwidth", "pairs": pairs, "results": sweep, "exit": 1}
-
-
+            stage = "nccl-init" if dead else None
+            pairs.append({"round": row, "nodes": [one, names[column]], "rail": None, "busbw_gbytes_s": figure, "stage": stage, "retransmitted": 0})
+    pairs.append({"round": 9, "nodes": names[:2], "rail": "mlx5_0", "busbw_gbytes_s": 1.0, "stage": None, "retransmitted": 0})
+    rows = [
+        {"op": "all_reduce", "size_bytes": 1 << power, "in_place": place, "busbw_gbytes_s": 48.0 * (1 << power) / ((1 << power) + (1 << 24)), "busbw_half_width_gbytes_s": 0.02, "wrong": 0}
+        for power in range(10, 31, 4)
+        for place in (False, True)
+    ]
+    found = warn("gpu03 is slow with every partner: 46 % of what is usual", "gpu03", observed=21.4, expected=44.2, source="pairs of ncdiag bandwidth", cause="network-slow-link", remedy="compare its NICs with a good node's: ncdiag preflight --only rdma-port")
+    terms = [{"what": "NICs", "value": 2, "unit": "of 400 Gb/s", "source": "NCCL's log: NET/IB"}, {"what": "efficiency", "value": 0.97, "unit": "", "source": "measured on other machines"}]
+    return {
+        "schema": 1, "command": "bandwidth", "nodes": names, "backend": "nccl", "ranks": [{"name": "NVIDIA H100", "node": name, "rank": number} for number, name in enumerate(names)],
+        "versions": {"nccl": ["2.27.5"]}, "rows": rows, "findings": [{**found.as_dict(), "probe": "bandwidth"}],
+        "expectation": {"busbw_gbytes_s": 97.0, "bound": "2 x 400 Gb/s", "terms": terms, "chosen": "NET/IB, GDRDMA", "remarks": [], "causes": [], "why": ""},
+        "isolation": {"verdicts": [], "tests": pairs, "rounds": 12, "most_rounds": 16, "usual_busbw_gbytes_s": 44.2, "slow_below": 0.85},
+        "engine": [{"layout": "TP 16", "what": "decode step", "tokens": 32, "communication_s": 0.0041, "share": 0.22}], "exit": 0,
+    }
