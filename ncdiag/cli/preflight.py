@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from dataclasses import replace
 from typing import Any
 
 import click
@@ -12,6 +13,7 @@ from ncdiag.cli.gather import choose_probes, gather, reach
 from ncdiag.cli.options import FORMATS, fail_on_option, node_options, output_options, plan_of, plan_options
 from ncdiag.cli.reach import reach_options
 from ncdiag.cli.showing import write_findings
+from ncdiag.sizing import fits
 
 
 @click.command()
@@ -35,6 +37,8 @@ def command(
     snapshot = gather(everything, chosen, plan, options, obj["quiet"])
     gc.freeze()  # the facts stay to the end: they need not be walked again with every finding
     findings = check(snapshot, chosen)
+    if set(fits.NEEDS) <= set(chosen):
+        findings += [replace(finding, probe=fits.PROBE) for finding in fits.judge(snapshot)]
     if active:
         findings += reach(everything, snapshot, options, plan.ports, None, budget_s, obj["quiet"])
     return write_findings("preflight", snapshot, findings, obj, fail_on=fail_on, format_=format_, output=output, show_all=show_all)

@@ -105,9 +105,8 @@ def layouts(model: Model, cluster: Cluster, load: Load) -> list[Layout]:
     return sorted(found, key=lambda layout: (layout.gpus, layout.pp, layout.dp, -layout.tp))
 
 
-def blocked(model: Model, tp: int) -> str:
-    """Why tensor parallelism of this size is impossible; empty when it is not."""
-    decoder, step = model.decoder, model.quantisation.block
+def blocked(decoder: Decoder, step: int, tp: int) -> str:
+    """Why tensor parallelism of this size is impossible; empty when it is not. `step`: block of the quantisation, 1 without."""
     heads = decoder.heads
     if heads.query and heads.query % tp:
         return f"{heads.query} attention heads do not divide by TP {tp}"
@@ -116,18 +115,18 @@ def blocked(model: Model, tp: int) -> str:
     width = decoder.config.raw("intermediate_size")
     if not decoder.experts and isinstance(width, int) and width % (tp * step if tp > 1 else 1):
         return f"intermediate_size {width} does not divide by TP {tp}" + (f" x block {step}" if step > 1 else "")
-    if decoder.experts and whole_experts(model, tp) and decoder.experts % tp:
+    if decoder.experts and _whole(decoder, step, tp) and decoder.experts % tp:
         return f"{decoder.experts} experts do not divide by TP {tp}, and neither does one expert's width"
     return ""
 
 
 def whole_experts(model: Model, tp: int) -> bool:
     """Whether an expert cannot be cut by TP: its width is no multiple of TP x quantisation block."""
-    return (
-        bool(model.decoder.experts)
-        and tp > 1
-        and expert_width(model.decoder.config) % (tp * model.quantisation.block) != 0
-    )
+    return _whole(model.decoder, model.quantisation.block, tp)
+
+
+def _whole(decoder: Decoder, step: int, tp: int) -> bool:
+    return bool(decoder.experts) and tp > 1 and expert_width(decoder.config) % (tp * step) != 0
 
 
 def _shapes(model: Model, cluster: Cluster) -> Iterator[tuple[int, int, int]]:
@@ -137,7 +136,7 @@ def _shapes(model: Model, cluster: Cluster) -> Iterator[tuple[int, int, int]]:
             continue
         if tp & (tp - 1) and tp not in (cluster.per_node, cluster.domain) and cluster.per_node % tp:
             continue  # powers of two, divisors of a node, and the node itself
-        if blocked(model, tp):
+        if blocked(model.decoder, model.quantisation.block, tp):
             continue
         for pp in _stages(cluster, tp, stages):
             yield tp, pp, 1
