@@ -24,6 +24,8 @@ SCREENS = 2
 LEAST_DROP, MOST_DROP = 0.10, 0.75
 """A pair that is slower than the others by less than this is never slow; by more than that it always is."""
 SIGMAS = 4.0
+FEW = 8
+"""Up to so many nodes, all pairs are tested."""
 VOTES = 2
 """Tests with known-good partners that must agree."""
 CONTROLS = 8
@@ -74,19 +76,22 @@ class _Node:
 
 
 class Search:
-    """See the module. `nodes` in any order; `rails`: the NICs of a node that can be chosen one by one; `usual`: GB/s that a healthy pair
-    is known to reach, where it is known."""
+    """See the module. `nodes` in any order; `rails`: the NICs of a node that can be chosen one by one; `slow_below`: the share of what
+    is usual below which a pair is slow, where there are so few nodes (FEW) that noise cannot be told from the values themselves."""
 
-    def __init__(self, nodes: Sequence[str], rails: Mapping[str, Sequence[str]] | None = None, seed: int = 0, usual: float | None = None) -> None:
+    def __init__(
+        self, nodes: Sequence[str], rails: Mapping[str, Sequence[str]] | None = None, seed: int = 0, slow_below: float = 0.85
+    ) -> None:
         self.nodes = list(dict.fromkeys(nodes))
         self.rails = {node: tuple(names) for node, names in (rails or {}).items()}
         self.rounds = 0
         self.limit = most_rounds(len(self.nodes))
-        self.usual = usual
-        self.threshold = 1 - LEAST_DROP
+        self.usual: float | None = None
+        self.threshold = slow_below
         self.results: list[tuple[Test, float | None]] = []
         self.verdicts: list[Verdict] = []
         self._random = random.Random(seed)
+        self._clean_votes = 1 if len(self.nodes) <= FEW else VOTES  # few nodes: noise only ever slows, so the best test counts
         self._state = {node: _Node() for node in self.nodes}
         self._slow_pairs: list[Test] = []
         self._steps = self._plan()
@@ -111,20 +116,23 @@ class Search:
     # --- the plan -----------------------------------------------------------------------------------------------------------------------
 
     def _plan(self) -> Generator[list[Test], None, None]:
-        for screen in range(SCREENS if len(self.nodes) > 2 else 1):
-            tests = self._matching(self.nodes)
-            yield tests
-            self._learn_usual(screen)
-            for test in tests:
-                self._screened(test)
+        groups: list[list[str]] = []
+        if len(self.nodes) <= FEW:
+            yield from self._table(groups)
+        else:
+            for _ in range(SCREENS):
+                tests = self._matching(self.nodes)
+                yield tests
+                self._learn_usual()
+                for test in tests:
+                    self._screened(test)
         suspects = [node for node in self.nodes if self._state[node].screen_slow]
         if not suspects:
             return
         yield from self._retest(suspects)
         self._bad = [node for node in suspects if self._state[node].slow >= VOTES]
-        open_ = [node for node in suspects if node not in self._bad and self._state[node].clean < VOTES]
-        groups: list[list[str]] = []
-        if len(self._bad) > 1:
+        open_ = [node for node in suspects if node not in self._bad and self._state[node].clean < self._clean_votes]
+        if len(self._bad) > 1 and len(self.nodes) > FEW:
             yield from self._mingle(groups)
         bad_rails: dict[str, list[str]] = {}
         yield from self._by_rail(bad_rails)
@@ -145,18 +153,37 @@ class Search:
             tests.append(Test(one, other))
         return tests
 
-    def _learn_usual(self, screen: int) -> None:
-        """What is usual (the median; the best where few were tested), and how far down noise goes."""
+    def _learn_usual(self) -> None:
+        """What is usual (the median), and how far down noise goes."""
         values = [value for test, value in self.results if value and not test.rail]
         if not values:
             return
-        centre = statistics.median(values) if len(values) >= 10 else max(values)
-        self.usual = max(centre, self.usual or 0.0) if len(values) < 10 else centre
-        logs = [math.log(value / centre) for value in values]
-        deviation = 1.4826 * statistics.median(abs(value) for value in logs) if len(values) >= 10 else 0.1
+        self.usual = statistics.median(values)
+        deviation = 1.4826 * statistics.median(abs(math.log(value / self.usual)) for value in values)
         self.threshold = math.exp(-min(max(SIGMAS * deviation, -math.log(1 - LEAST_DROP)), -math.log(1 - MOST_DROP)))
-        if len(values) < 10:
-            self.threshold = min(self.threshold, 0.6)
+
+    def _table(self, groups: list[list[str]]) -> Iterator[list[Test]]:
+        """Few nodes: all pairs. Who is fast with somebody belongs together; the largest such company is healthy, or none is known to be."""
+        for pairs in round_robin(self.nodes):
+            tests = [Test(one, other) for one, other in pairs]
+            yield tests
+        best = max((value for _, value in self.results if value), default=None)
+        self.usual = best
+        together = {node: {node} for node in self.nodes}
+        for test, value in self.results:
+            if not self._is_slow(value):
+                joined = together[test.one] | together[test.other]
+                for node in joined:
+                    together[node] = joined
+        companies = sorted({tuple(sorted(members)) for members in together.values()}, key=len, reverse=True)
+        healthy = companies[0] if len(companies[0]) > 1 else ()
+        fast = [value for test, value in self.results if value and test.one in healthy and test.other in healthy and not self._is_slow(value)]
+        self.usual = statistics.median(fast) if fast else self.usual
+        groups += [list(members) for members in companies[1:] if len(members) > 1]
+        for node in self.nodes:
+            self._state[node].screen_slow = int(node not in healthy)
+            self._state[node].clean = VOTES if node in healthy else 0
+        self._slow_pairs = [test for test, value in self.results if test.one in healthy and test.other in healthy and self._is_slow(value)]
 
     def _is_slow(self, value: float | None, usual: float | None = None) -> bool:
         reference = usual or self.usual
@@ -175,11 +202,11 @@ class Search:
     def _good(self) -> list[str]:
         """Nodes with nothing against them, those with the most tests first."""
         good = [node for node in self.nodes if not self._state[node].slow and not self._state[node].screen_slow]
-        cleared = [node for node in self.nodes if self._state[node].screen_slow and self._state[node].clean >= VOTES and not self._state[node].slow]
+        cleared = [node for node in self.nodes if self._state[node].screen_slow and self._state[node].clean >= self._clean_votes and not self._state[node].slow]
         return good + cleared
 
     def _retest(self, suspects: Sequence[str]) -> Iterator[list[Test]]:
-        """Every suspect with known-good partners until its votes agree. Without any good node, suspects with each other."""
+        """Every suspect with known-good partners until its votes agree."""
         for node in suspects:
             self._state[node].clean = 0
         waiting = list(suspects)
@@ -188,7 +215,7 @@ class Search:
             turns += 1
             good = [node for node in self._good() if node not in waiting]
             if not good:
-                yield from self._among(waiting)
+                self._by_table(waiting)
                 return
             self._random.shuffle(good)
             tests = []
@@ -200,9 +227,18 @@ class Search:
             yield tests
             for test in tests:
                 self._vote(test)
-            done = [node for node in waiting if max(self._state[node].slow, self._state[node].clean) >= VOTES]
+            done = [node for node in waiting if self._state[node].slow >= VOTES or self._state[node].clean >= self._clean_votes]
             waiting = [node for node in waiting if node not in done]
             waiting = [*waiting[len(tests) :], *waiting[: len(tests)]] if len(waiting) > len(good) else waiting
+
+    def _by_table(self, waiting: Sequence[str]) -> None:
+        """No node is known to be good: what the pairs have said already has to do."""
+        for node in waiting:
+            values = [value for test, value in self.results if node in (test.one, test.other)]
+            state = self._state[node]
+            state.stuck = sum(value is None for value in values)
+            state.ratios = [value / self.usual for value in values if value is not None and self.usual]
+            state.slow = VOTES if values and all(self._is_slow(value) for value in values) else 1
 
     def _vote(self, test: Test) -> None:
         state, value = self._state[test.one], self._answers.get(test)
@@ -213,28 +249,6 @@ class Search:
             state.clean += 1
         if value is not None and self.usual:
             state.ratios.append(value / self.usual)
-
-    def _among(self, waiting: Sequence[str]) -> Iterator[list[Test]]:
-        """No node is known to be good: all pairs of the suspects, as many rounds as there are; who is slow in most of its pairs is bad."""
-        if len(waiting) < 3:
-            return
-        table: dict[str, list[float | None]] = {node: [] for node in waiting}
-        for pairs in round_robin(list(waiting)):
-            tests = [Test(one, other) for one, other in pairs]
-            yield tests
-            for test in tests:
-                for node in (test.one, test.other):
-                    table[node].append(self._answers.get(test))
-        every = [value for values in table.values() for value in values if value is not None]
-        if not every:
-            return
-        self.usual = max(every)
-        for node, values in table.items():
-            slow = sum(self._is_slow(value) for value in values)
-            state = self._state[node]
-            state.stuck = sum(value is None for value in values)
-            state.ratios = [value / self.usual for value in values if value is not None]
-            state.slow, state.clean = (VOTES, 0) if slow == len(values) else (0, VOTES) if slow * 2 <= len(values) else (1, 1)
 
     def _mingle(self, groups: list[list[str]]) -> Iterator[list[Test]]:
         """Bad nodes with each other: who is fast together shares what is slow."""
@@ -296,7 +310,7 @@ class Search:
                     self.verdicts.append(Verdict("path", (test.one, test.other), (), ratio, value is None, 1 + VOTES))
 
     def _both_clean(self, test: Test) -> bool:
-        return all(self._state[node].clean >= VOTES for node in (test.one, test.other))
+        return all(self._state[node].clean >= self._clean_votes for node in (test.one, test.other))
 
     # --- conclusions ------------------------------------------------------------------------------------------------------------------------
 

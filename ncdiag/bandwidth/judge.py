@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from ncdiag.bandwidth.baseline import Change
@@ -108,7 +109,19 @@ def stuck(outcome: Outcome, names: Sequence[str]) -> Iterator[Finding]:
 
 def isolated(isolation: Isolation) -> Iterator[Finding]:
     for verdict in isolation.verdicts:
+        node = verdict.nodes[0]
+        if verdict.kind == "node" and node in isolation.slow_cpu and isolation.symptoms.get(node, Symptoms()).kind not in ("dead", "cpu"):
+            isolation.symptoms[node] = replace(isolation.symptoms.get(node, Symptoms()), cpu_ratio=isolation.slow_cpu[node])
         yield _verdict(verdict, isolation.symptoms)
+    named = {node for verdict in isolation.verdicts for node in verdict.nodes}
+    for node, times in isolation.slow_cpu.items():
+        if node not in named:
+            text = f"{node} takes {times:.1f} times as long as the others for the same CPU work; its bandwidth holds, in bursts"
+            yield warn(text, node, source=SOURCE, observed=times, cause="cpu-starved", remedy="Look at CPU quota, frequency and who else computes there.")
+    for node, share in isolation.lossy.items():
+        if node not in named:
+            text = f"{node} loses {share:.1%} of the packets it sends even when hardly anything is sent; its bandwidth is as usual"
+            yield warn(text, node, source=SOURCE, observed=share, cause=LINK, remedy="Look at cable, optics, port errors and filters on the way.")
 
 
 def _verdict(verdict: Verdict, symptoms: Mapping[str, Symptoms]) -> Finding:

@@ -126,7 +126,7 @@ def _sweep(session: Session, places: Sequence[Place], report: Report, wanted: Wa
     least, most, factor = wanted.sizes
     sizes = sweep.sizes(least, most or LARGEST[report.backend], factor)
     job = sweep.job(
-        places, report.backend, wanted.ops, sizes, wanted.dtype, wanted.effort, dict(wanted.env), wanted.limit_s, wanted.shape is not None
+        places, report.backend, wanted.ops, sizes, wanted.dtype, wanted.effort, dict(wanted.env), wanted.limit_s, "all" if wanted.shape else ""
     )
     outcome = session.run([job])[0]
     report.rows = sweep.rows(outcome)

@@ -138,9 +138,9 @@ def job(
     effort: Effort,
     env: dict[str, str | None] | None = None,
     limit_s: float | None = None,
-    itself: bool = False,
+    itself: str = "",
 ) -> Job:
-    """A job with a limit that a healthy group keeps with ease."""
+    """A job with a limit that a healthy group keeps with ease. `itself`: also test the machine, its `cpu` or `all` of it."""
     cases = len(ops) * len(wanted)
     settings = {"backend": backend, "ops": list(ops), "sizes": list(wanted), "dtype": dtype, "self": itself, **asdict(effort)}
     nccl = backend == "nccl"

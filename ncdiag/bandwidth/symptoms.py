@@ -71,8 +71,8 @@ def symptoms(outcome: Outcome, idle_bytes: int) -> Symptoms:
     found = Symptoms(
         out_gbytes_s=_bandwidth(partner, "forward"),
         in_gbytes_s=_bandwidth(own, "backward"),
-        idle_loss_out=_loss(own, idle_bytes),
-        idle_loss_in=_loss(partner, idle_bytes),
+        idle_loss_out=idle_loss(own, idle_bytes),
+        idle_loss_in=idle_loss(partner, idle_bytes),
     )
     mine, theirs = own[0].self_test, partner[0].self_test
     if mine and theirs:
@@ -95,7 +95,8 @@ def _bandwidth(receivers: Sequence[RankOutcome], op: str) -> float | None:
     return total
 
 
-def _loss(senders: Sequence[RankOutcome], idle_bytes: int) -> float | None:
+def idle_loss(senders: Sequence[RankOutcome], idle_bytes: int) -> float | None:
+    """Share of the TCP segments of small messages that these ranks sent again; None: too few were sent to say."""
     rows = [row["tcp"] for rank in senders for row in rank.rows if row["size"] <= idle_bytes]
     sent, again = sum(row["segments"] for row in rows), sum(row["retransmitted"] for row in rows)
     if sent < 100:

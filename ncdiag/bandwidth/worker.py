@@ -343,8 +343,8 @@ def hca_totals() -> Dict[str, int]:
     return totals
 
 
-def myself(group: Group) -> Dict[str, Any]:
-    """What this rank's machine does without the network: CPU work, and on a GPU copying and multiplying."""
+def myself(group: Group, gpu: bool) -> Dict[str, Any]:
+    """What this rank's machine does without the network: CPU work, and with `gpu` copying and multiplying there."""
     torch = group.torch
     stopped = throttled()
     wall, cpu, done = time.perf_counter(), time.process_time(), 0
@@ -354,7 +354,7 @@ def myself(group: Group) -> Dict[str, Any]:
         done += 1
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
     facts: Dict[str, Any] = {"event": "self", "cpu_work_s": wall / done, "cpu_share": cpu / wall, "throttled": None if stopped is None else (throttled() or 0) - stopped}
-    if group.cuda:
+    if group.cuda and gpu:
         source = torch.empty(1 << 30, dtype=torch.uint8, device=group.device)
         target = torch.empty_like(source)
         a = torch.randn(8192, 8192, dtype=torch.bfloat16, device=group.device)
@@ -401,7 +401,7 @@ def run(job: Dict[str, Any], emit: Emit) -> None:
     before = hca_totals()
     group = Group(job, emit)
     if job.get("self"):
-        emit(myself(group))
+        emit(myself(group, job["self"] == "all"))
     for op in job["ops"]:
         for size in job["sizes"]:
             for in_place in places(op, group.cuda):
