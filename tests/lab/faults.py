@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from .bench import PORT, SERVE, Bench, Run, decoy, firewall, signalled
+from .bench import PORT, SERVE, Bench, Run, decoy, firewall, job_pid, signalled
 
 HIGH = "tcp dport 32768-60999 tcp flags & (syn|ack) == syn drop"
 """New connections to high ports: gloo's mesh and the message queues, not the store."""
@@ -343,6 +343,43 @@ def killed_in_load(made: Bench) -> None:
             signal.SIGKILL,
         )
     )
+
+
+@fault(
+    "gloo", "rank 1 ended by the kernel: its cgroup has no more memory", "host-memory-oom", node="b", rank=1, quick=True
+)
+def out_of_memory(made: Bench) -> None:
+    made.env["b"]["FAULT"] = "memory"
+    made.acts.append(_confine)
+
+
+def _confine(made: Bench) -> None:
+    """Puts rank 1 into a cgroup that lets it take 200 MiB more than it has."""
+    while "rank 1 has met the others" not in made.text("b"):
+        if made.over:
+            return
+        time.sleep(0.01)
+    pid = job_pid(made, "b")
+    first = Path("/sys/fs/cgroup/memory")
+    folder, limit = (first if first.is_dir() else Path("/sys/fs/cgroup")) / f"ncdiag-lab-{pid}", 200 << 20
+    folder.mkdir()
+    try:
+        (folder / ("memory.limit_in_bytes" if first.is_dir() else "memory.max")).write_text(str(limit))
+        (folder / "cgroup.procs").write_text(str(pid))
+        while Path(f"/proc/{pid}/exe").exists() and not made.over:
+            time.sleep(0.05)
+        made.acted_at = time.time()
+    finally:
+        _remove(folder)
+
+
+def _remove(folder: Path) -> None:
+    """A cgroup can be removed once nothing is in it."""
+    for _ in range(100):
+        try:
+            return folder.rmdir()
+        except OSError:
+            time.sleep(0.1)
 
 
 @fault(

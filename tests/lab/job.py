@@ -26,6 +26,12 @@ def load():
             with open("/proc/self/exe", "rb") as file:
                 file.read(1 << 20)
             time.sleep(0.2)
+    if FAULT == "memory":
+        time.sleep(3)
+        held = []
+        for _ in range(64):
+            held.append(bytearray(os.urandom(1 << 20)) * 32)
+            time.sleep(0.02)
     if FAULT == "raise":
         raise ValueError("the tokenizer of this rank cannot be read: vocab.json is not JSON")
 
