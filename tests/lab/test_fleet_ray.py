@@ -77,6 +77,27 @@ def test_address_can_be_given_and_a_wrong_one_is_one_line(cluster: Cluster) -> N
     assert "cannot reach the Ray cluster" in message and "Traceback" not in message
 
 
+def test_ray_facts_clocks_and_a_plan_that_cannot_be_placed(cluster: Cluster) -> None:
+    """Each raylet was told of one GPU."""
+    hosts, _ = cluster
+    result = preflight(hosts, "ray", "--only", "ray-cluster", "--only", "clock-offset", "--tp", "2", "--pp", "4")
+    by_probe = {finding["probe"]: finding for finding in result["findings"] if finding["status"] in ("ok", "fail")}
+    assert by_probe["ray-cluster"]["cause"] == "ray-resources-infeasible", result["findings"]
+    assert "needs 8 GPUs, Ray has 3 on 3 nodes" in by_probe["ray-cluster"]["summary"]
+    assert by_probe["clock-offset"]["status"] == "ok" and "3 nodes" in by_probe["clock-offset"]["summary"]
+    fits = preflight(hosts, "ray", "--only", "ray-cluster", "--tp", "3")
+    assert "Ray has" not in str(fits["findings"])
+
+
+def test_reach_through_ray(cluster: Cluster) -> None:
+    hosts, _ = cluster
+    argv = [engines.python(), "-m", "ncdiag", "reach", "--nodes", "ray", "--interface", "eth0", "--port", str(rays.PORT), "--format", "json"]
+    done = hosts["gpu01"].run(*argv, env={**rays.ENVIRONMENT, "PYTHONPATH": str(ROOT)}, timeout_s=150)
+    assert done.returncode == 0, done.stderr + done.stdout
+    (finding,) = json.loads(done.stdout)["findings"]
+    assert finding["status"] == "ok" and "3 of 3 pairs" in finding["summary"]
+
+
 def test_node_that_hangs_is_named_and_the_others_complete(cluster: Cluster) -> None:
     """Its raylet is stopped: Ray still counts the node as alive."""
     hosts, _ = cluster
