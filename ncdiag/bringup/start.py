@@ -8,6 +8,7 @@ import json
 import os
 import pty
 import select
+import signal
 import struct
 import subprocess
 import sys
@@ -16,6 +17,10 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+
+from ncdiag.bringup.guard import GRACE_S
+from ncdiag.host import Host
+from ncdiag.processes.proc import table
 
 GUARD = Path(__file__).with_name("guard.py")
 CHUNK = 65536
@@ -127,12 +132,33 @@ class Child:
             self.kill()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._guard.wait(5)
+        if (self._guard.returncode or 0) < 0:
+            self._without_guard()
         for thread in self._threads:
             thread.join(2)
         if self._control is not None:
             os.close(self._control)
             self._control = None
         return self.over
+
+    def _without_guard(self) -> None:
+        """The guard itself was killed, and the command with it: what is left of the command's session is ended."""
+        for number, patience_s in ((signal.SIGTERM, GRACE_S), (signal.SIGKILL, 2.0)):
+            deadline = time.monotonic() + patience_s
+            while (left := _session(self.pid)) and time.monotonic() < deadline:
+                for pid in left:
+                    with contextlib.suppress(OSError):
+                        os.kill(pid, number)
+                time.sleep(0.2)
+
+
+def _session(leader: int) -> list[int]:
+    """Processes of the session that `leader` made."""
+    return (
+        [proc.pid for proc in table(Host()).values() if proc.session == leader and proc.state not in "ZX"]
+        if leader
+        else []
+    )
 
 
 def _same_size(terminal: int) -> None:

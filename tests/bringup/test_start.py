@@ -107,6 +107,19 @@ def test_nothing_outlives_ncdiag(tmp_path: Path, number: signal.Signals) -> None
     assert until(lambda: gone(pid))
 
 
+def test_a_guard_that_is_killed_takes_the_command_along() -> None:
+    script = (
+        "import os, time\nbelow = os.fork()\nif below == 0: time.sleep(600)\nprint(below, flush=True); time.sleep(600)"
+    )
+    said: list[bytes] = []
+    child = Child([sys.executable, "-c", script], lambda stderr, data: said.append(data))
+    assert until(lambda: said)
+    os.kill(child.guard, signal.SIGKILL)
+    assert until(lambda: child.over)
+    assert child.stop()
+    assert gone(child.pid) and gone(int(said[0]))
+
+
 def test_shared_memory_of_a_killed_process_is_removed_and_other_memory_is_not(tmp_path: Path) -> None:
     theirs, other = Path(f"/dev/shm/ncdiag-test-{os.getpid()}"), Path(f"/dev/shm/ncdiag-other-{os.getpid()}")
     other.write_bytes(b"x")
