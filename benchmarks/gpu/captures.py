@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -64,6 +65,7 @@ class Run:
                     self.steps(hosts)
                     self.result["ended"] = {key: process.poll() for key, process in self.processes.items()}
                 finally:
+                    self.keep_logs()
                     self.end()
         finally:
             self.result["seconds"] = round(time.monotonic() - self.started, 1)
@@ -118,6 +120,11 @@ class Run:
             first = json.loads(said.read_text())["causes"][0]
             kept.update(cause=first["cause"], confidence=first["confidence"], where=first.get("where"), summary=first["summary"])
 
+    def keep_logs(self) -> None:
+        """The logs as they are now: what ranks say when the lab ends them one after the other is no part of the case."""
+        for log in self.place.glob("*.log"):
+            shutil.copyfile(log, log.with_suffix(".log.kept"))
+
     def end(self) -> None:
         """Everything that was started, by pid."""
         for process in self.processes.values():
@@ -128,6 +135,8 @@ class Run:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
+        for log in self.place.glob("*.log.kept"):
+            log.replace(log.with_suffix(""))
 
 
 class Seats:

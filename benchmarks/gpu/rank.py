@@ -2,7 +2,8 @@
 
 Environment besides torch's own (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT): JOB_PLACE (folder for what it notes down), JOB_GPU (LOCAL_RANK), JOB_BACKEND
 (nccl), JOB_FAULT and JOB_FAULT_RANK, JOB_FAULT_STEP (20), JOB_TIMEOUT_S, JOB_ELEMENTS (1 Mi floats), JOB_GATE (a file to wait for after the
-store), JOB_EAGER (communicator made at once), JOB_PAUSE_S (0, between steps).
+store), JOB_EAGER (communicator made at once), JOB_PAUSE_S (0, between steps), JOB_STEPS
+(endless).
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ BACKEND = os.environ.get("JOB_BACKEND", "nccl")
 FAULT = os.environ.get("JOB_FAULT", "")
 FAULT_RANK = int(os.environ.get("JOB_FAULT_RANK", "-1"))
 FAULT_STEP = int(os.environ.get("JOB_FAULT_STEP", "20"))
+STEPS = int(os.environ.get("JOB_STEPS", "0"))
 ELEMENTS = int(os.environ.get("JOB_ELEMENTS", str(1 << 20)))
 GPU = int(os.environ.get("JOB_GPU", os.environ.get("LOCAL_RANK", "0")))
 DEVICE = torch.device("cuda", GPU) if BACKEND == "nccl" else torch.device("cpu")
@@ -82,10 +84,15 @@ def differ(tensor: torch.Tensor) -> None:
         dist.all_reduce(torch.ones(ELEMENTS * (4 if mine else 1), device=DEVICE))
     elif FAULT == "operation":
         dist.broadcast(tensor, 0) if mine else dist.all_reduce(tensor)
-    elif FAULT == "skip":
-        if not mine:
-            dist.all_reduce(tensor)
-        dist.broadcast(tensor, 0)
+    elif FAULT == "skip" and not mine:
+        dist.all_reduce(tensor)
+    elif FAULT == "gather":
+        dist.all_gather([torch.empty_like(tensor) for _ in range(WORLD)], tensor) if mine else dist.all_reduce(tensor)
+
+
+def save_checkpoint() -> None:
+    """What comes after the last step; it takes long."""
+    time.sleep(3600)
 
 
 def two_groups() -> None:
@@ -134,7 +141,7 @@ def main() -> None:
         two_groups()
     tensor = torch.ones(ELEMENTS, device=DEVICE)
     with (PLACE / f"rank{RANK}.steps").open("a", buffering=1) as steps:
-        for step in itertools.count(1):
+        for step in range(1, STEPS + 1) if STEPS else itertools.count(1):
             time.sleep(float(os.environ.get("JOB_PAUSE_S", "0")))
             started = time.time()
             work(step, tensor)
@@ -142,6 +149,7 @@ def main() -> None:
             if step in (1, 10):
                 note(f"step {step}")
                 print(f"rank {RANK} step {step} done", flush=True)
+    save_checkpoint()
 
 
 if __name__ == "__main__":

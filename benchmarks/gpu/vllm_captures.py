@@ -32,7 +32,7 @@ print(u.urlopen(u.Request(sys.argv[1], sys.argv[2].encode() or None, {"Content-T
 
 @dataclass(frozen=True)
 class Case:
-    """One engine. `fault` acts once the engine is at `at` (start, load, ready)."""
+    """One engine. `act` is done before the start, or once it is at `at` (load, ready); `init`: the worker of node 0 meets the others."""
 
     name: str
     done: str
@@ -46,11 +46,11 @@ class Case:
     hide_model: tuple[int, ...] = ()
     options: tuple[str, ...] = ()
     options_of: dict[int, tuple[str, ...]] = field(default_factory=dict)
-    at: str = "start"
+    at: str = "init"
     act: tuple[str, int] | None = None
     """`stop` or `kill` the worker of a host, `cut`, `firewall` what goes to a host."""
-    dump_s: float = 40.0
-    """Seconds from the fault to the dump; of healthy starts dumps are taken on the way and at the end."""
+    dump_s: float = 15.0
+    """Seconds from there to the dump; of healthy starts dumps are taken on the way and at the end."""
     request: bool = False
     """A completion is asked for after the fault."""
 
@@ -66,14 +66,14 @@ CASES = (
     Case("vllm-missing-node", "node 1 is not started", ("rank-missing",), (1,), absent=(1,)),
     Case("vllm-decoy", "NCCL_SOCKET_IFNAME=docker0 on node 1", ("socket-ifname-wrong",), (1,), env_of={1: {"NCCL_SOCKET_IFNAME": "docker0"}}),
     Case("vllm-decoy-gloo", "GLOO_SOCKET_IFNAME=docker0 on node 1", ("socket-ifname-wrong",), (1,), env_of={1: {"GLOO_SOCKET_IFNAME": "docker0"}}),
-    Case("vllm-host-ip", "VLLM_HOST_IP of node 0 is the address of docker0", ("node-ip-wrong-interface",), (), env_of={0: {"VLLM_HOST_IP": "172.17.0.1"}}, dump_s=50),
+    Case("vllm-host-ip", "VLLM_HOST_IP of node 0 is the address of docker0", ("node-ip-wrong-interface",), (), env_of={0: {"VLLM_HOST_IP": "172.17.0.1"}}, dump_s=25),
     Case("vllm-stopped-loading", "SIGSTOP to the worker of node 1 while it loads", ("rank-stopped",), (1,), at="load", act=("stop", 1), dump_s=20),
     Case("vllm-stopped-serving", "SIGSTOP to the worker of node 1 when it is ready", ("rank-stopped",), (1,), at="ready", act=("stop", 1), request=True, dump_s=15),
     Case("vllm-killed-serving", "SIGKILL to the worker of node 1 when it is ready", ("rank-died", "rank-missing"), (), at="ready", act=("kill", 1), request=True, dump_s=4,
          logs=("rank-died", "rank-missing", "unresolved")),
-    Case("vllm-missing-model", "node 1 has no model", (), (), hide_model=(1,), logs=("model-path-missing",), dump_s=30),
+    Case("vllm-missing-model", "node 1 has no model", (), (), hide_model=(1,), logs=("model-path-missing",)),
     Case("vllm-cut-start", "nothing reaches node 1, from the start", ("bootstrap-peer-unreachable", "bootstrap-blocked-firewall"), (), act=("cut", 1)),
-    Case("vllm-cut-loaded", "nothing reaches node 1 once it loads", ("bootstrap-peer-unreachable",), (), at="load", act=("cut", 1), dump_s=30),
+    Case("vllm-cut-loaded", "nothing reaches node 1 once it loads", ("bootstrap-peer-unreachable",), (), at="load", act=("cut", 1), dump_s=20),
     Case("vllm-firewall", "only the store's port is open towards node 1", ("bootstrap-blocked-firewall",), (), act=("firewall", 1)),
     Case("vllm-other-size", "node 1 is told --pipeline-parallel-size 2", ("rank-layout-wrong", "parallel-size-mismatch"), (),
          options_of={1: ("--pipeline-parallel-size", "2", "--tensor-parallel-size", "1")}),
@@ -89,16 +89,16 @@ class EngineRun(Run):
         self.case, self.port, self.options = case, port, options
 
     def steps(self, hosts: Lab) -> None:
-        if self.case.act and self.case.at == "start":
+        if self.case.act and self.case.at == "init":
             self._act(hosts)
         self._start(hosts)
         if self.case.name.startswith("vllm-healthy"):
             self._watch(hosts)
             return
-        if self.case.at != "start":
-            wanted = self._loading if self.case.at == "load" else lambda: self._ready(hosts.hosts[0])
-            if not self._come(self.case.at, wanted):
-                return
+        at = {"init": lambda: "world_size=2 rank=0" in self._log(0), "load": self._loading, "ready": lambda: self._ready(hosts.hosts[0])}
+        if not self._come(self.case.at, at[self.case.at]) and self.case.at != "init":
+            return
+        if self.case.at != "init":
             self._act(hosts)
         asker = threading.Thread(target=self._ask, args=(hosts.hosts[0], self.case.dump_s + 20), daemon=True)
         if self.case.request:
