@@ -41,6 +41,7 @@ LAYERS = [
     "reach",
     "bandwidth",
     "bringup",
+    "metrics",
     "oncall",
     "cli",
 ]

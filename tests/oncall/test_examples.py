@@ -66,7 +66,8 @@ def test_the_probes_they_name_exist() -> None:
 
 def test_settings_and_rules_fit_together() -> None:
     settings = read(EXAMPLES / "oncall.yaml")
-    rules = yaml.safe_load((EXAMPLES / "prometheus-rules.yml").read_text())["groups"][0]["rules"]
+    files = EXAMPLES.glob("prometheus-rules*.yml")
+    rules = [rule for file in files for rule in yaml.safe_load(file.read_text())["groups"][0]["rules"]]
     assert {rule["alert"] for rule in rules} == {rule.labels["alertname"] for rule in settings.rules}
     assert all(exists(rule.playbook) for rule in settings.rules)
     assert all(rule["labels"]["ncdiag"] == "yes" for rule in rules)

@@ -1,0 +1,1 @@
+"""Prometheus series of one node and of the engines it watches, the alert rules over them, and a dashboard."""

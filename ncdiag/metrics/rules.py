@@ -1,0 +1,41 @@
+"""The alerts as a rule file of Prometheus, and as the settings of `ncdiag oncall`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import yaml
+
+from ncdiag.metrics.alerts import Alert, Limits, alerts
+
+HEADERS = {
+    "own": "Written by `ncdiag metrics rules`. Scrape `ncdiag metrics serve` on every node in a job called ncdiag.",
+    "others": "Written by `ncdiag metrics rules --metrics others`, over node_exporter (node_), DCGM exporter (DCGM_FI_), vLLM's own /metrics (vllm:).",
+}
+
+
+def rule_file(metrics: str, limits: Limits, runbooks: str = "") -> str:
+    """YAML. `metrics`: `own` or `others`; `runbooks`: where playbooks are shown, `NAME.yaml` is put behind it; empty: no URL."""
+    chosen = [(alert, getattr(alert, metrics)) for alert in alerts(limits)]
+    rules = [_rule(alert, expression, runbooks) for alert, expression in chosen if expression]
+    text = yaml.safe_dump(
+        {"groups": [{"name": "ncdiag" if metrics == "own" else "ncdiag-others", "rules": rules}]},
+        sort_keys=False,
+        width=160,
+    )
+    return f"# {HEADERS[metrics]}\n{text}"
+
+
+def _rule(alert: Alert, expression: str, runbooks: str) -> dict[str, Any]:
+    held = {"for": alert.wait} if alert.wait else {}
+    annotations = {"summary": alert.summary, "runbook": f"ncdiag playbook run {alert.playbook}"}
+    if runbooks:
+        annotations["runbook_url"] = f"{runbooks.rstrip('/')}/{alert.playbook}.yaml"
+    labels = {"severity": alert.severity, "ncdiag": "yes", "playbook": alert.playbook}
+    return {"alert": alert.name, "expr": expression, **held, "labels": labels, "annotations": annotations}
+
+
+def oncall_rules(limits: Limits) -> str:
+    """The part `rules:` of the settings: alert -> playbook."""
+    rules = [{"labels": {"alertname": alert.name}, "playbook": alert.playbook} for alert in alerts(limits)]
+    return yaml.safe_dump({"rules": rules}, sort_keys=False)
