@@ -54,8 +54,10 @@ def _of_findings(result: Result) -> Headline:
     for status, words in ((Status.FAIL, "will stop the engine, or keep it from working"), (Status.WARN, "may slow the engine down or make it unsure")):
         groups = folded(finding for finding in result.findings if finding.status is status)
         if groups:
+            if len(groups) == 1:
+                return Headline(status, _alone(groups[0], result.nodes), said)
             where = nodes_of((finding for group in groups for finding in group), result.nodes)
-            return Headline(status, f"{_things(groups)} {words}{f', on {where}' if where else ''}.", said)
+            return Headline(status, f"{len(groups)} things {words}{f', on {where}' if where else ''}.", said)
     if numbers["unknown"]:
         return Headline(Status.UNKNOWN, f"Nothing wrong was found on {nodes}, but {numbers['unknown']:,} things could not be looked at.", said)
     if not result.findings:
@@ -63,8 +65,11 @@ def _of_findings(result: Result) -> Headline:
     return Headline(Status.OK, f"Nothing wrong was found on {nodes}.", said)
 
 
-def _things(groups: Sequence[Sequence[Finding]]) -> str:
-    return "One thing" if len(groups) == 1 else f"{len(groups)} things"
+def _alone(alike: Sequence[Finding], nodes: Sequence[str]) -> str:
+    """The only thing that is wrong, in its own words, with its nodes where these do not name them."""
+    where = nodes_of(alike, nodes)
+    summary = alike[0].summary
+    return summary if not where or where in summary else f"{where}: {summary}"
 
 
 def _ranks(result: Result) -> str:

@@ -13,7 +13,7 @@ from markupsafe import Markup
 from ncdiag import __version__, redact
 from ncdiag.report.compare import Comparison
 from ncdiag.report.headline import headline
-from ncdiag.report.html import findings, heatmap, ranks, stacks, timeline, topology
+from ncdiag.report.html import findings, heatmap, ranks, stacks, sweep, timeline, topology
 from ncdiag.report.plain import one_line, plain
 from ncdiag.report.result import Result
 
@@ -54,7 +54,7 @@ def _part(result: Result, anchor: str) -> Mapping[str, Any]:
         "machines": topology.views(result),
         "timeline": timeline.view(result),
         "heatmap": heatmap.view(result.pairs),
-        "steps": result.steps,
+        "sweep": sweep.view(result.steps),
     }
 
 
@@ -65,7 +65,7 @@ def _safe(value: Any) -> Any:
 
 @functools.lru_cache(maxsize=1)
 def _environment() -> Environment:
-    environment = Environment(
+    return Environment(
         loader=PackageLoader("ncdiag.report.html"),
         autoescape=True,
         undefined=StrictUndefined,
@@ -73,5 +73,3 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["g"] = lambda value: f"{value:.4g}"
-    return environment
