@@ -172,12 +172,27 @@ def place(cause: Cause, timeline: Timeline, nodes: Sequence[str]) -> None:
         cause.where.setdefault("node", nodes[0])
 
 
-def complete(cause: Cause, verdict: Verdict, answers: Sequence[Mapping[str, Any]]) -> None:
-    """Adds the stage in which the others wait, and the node where a rank should be and nothing is."""
+def complete(cause: Cause, verdict: Verdict, answers: Sequence[Mapping[str, Any]], nodes: int) -> None:
+    """Adds the stage in which the others wait, and the node where a rank should be and nothing is.
+
+    `nodes`: how many the engine runs on. A rank on a node that was not looked at is not known to be missing.
+    """
     waiting = [row.stage for row in verdict.ranks if row.rank is not None and row.state == "waiting"]
     if waiting and cause.cause not in ("healthy", "slow-not-hung"):
         cause.where.setdefault("stage", min(waiting, key=stages.order))
-    empty = [answer["node"] for answer in answers if not answer.get("error") and not answer.get("states")]
-    if cause.cause == "rank-missing" and len(empty) == 1:
+    if cause.cause != "rank-missing":
+        return
+    seen = [answer for answer in answers if not answer.get("error")]
+    empty = [answer["node"] for answer in seen if not answer.get("states")]
+    if len(seen) < max(nodes, len(answers)):
+        cause.confidence = "possible"
+        cause.summary += "; not all of its nodes were looked at"
+        cause.evidence += [Evidence(answer["node"], str(answer["error"])) for answer in answers if answer.get("error")]
+        if len(answers) < nodes:
+            verdict.next.insert(
+                0,
+                f"the other nodes: ncdiag bringup --nodes ssh:NODESET (the engine has {nodes}, {len(answers)} looked at)",
+            )
+    elif len(empty) == 1:
         cause.where.setdefault("node", empty[0])
         cause.evidence.append(Evidence(f"processes of {empty[0]}", "none of this engine was found there"))

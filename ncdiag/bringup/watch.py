@@ -229,7 +229,7 @@ class Watch:
         for found in verdict.causes:
             verdicts.place(found, self.timeline, [answer["node"] for answer in answers])
         if cause is not None:
-            verdicts.complete(cause, verdict, answers)
+            verdicts.complete(cause, verdict, answers, self.engine.nodes)
         mark = signature(
             verdict.kind,
             cause.cause if cause else "",
