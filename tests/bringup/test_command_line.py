@@ -144,6 +144,38 @@ def test_a_server_that_cannot_complete_has_failed(vllm: Path, tmp_path: Path) ->
     assert "the engine is dead" in result["check"]["error"]
 
 
+def test_it_stays_with_a_server_that_is_up_until_that_ends(vllm: Path, tmp_path: Path) -> None:
+    said = tmp_path / "said"
+    command = [
+        sys.executable,
+        "-m",
+        "ncdiag",
+        "bringup",
+        "--no-preflight",
+        "--",
+        str(vllm),
+        "serve",
+        "m",
+        "--port",
+        free_port(),
+    ]
+    with (
+        open(said, "wb") as file,
+        subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=file) as process,
+    ):
+        try:
+            assert until(lambda: "READY" in said.read_text(), 40)
+            assert process.poll() is None
+            servers = subprocess.run(
+                ["pgrep", "-f", f"^{sys.executable} {vllm} serve"], capture_output=True, text=True, check=True
+            ).stdout.split()
+            os.kill(int(servers[0]), signal.SIGKILL)
+            assert process.wait(40) == 1
+        finally:
+            process.kill()
+    assert "FAILED" in said.read_text()
+
+
 def test_output_and_status_of_a_script_that_ends_well() -> None:
     done = ncdiag("--no-preflight", "--", "sh", "-c", "echo out; echo err >&2")
     assert (done.returncode, done.stdout) == (0, "out\n")

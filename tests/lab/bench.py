@@ -71,6 +71,8 @@ class Bench:
     parallel: dict[str, str] = field(default_factory=dict)
     """Host -> the flag that gets 2, tensor-parallel-size where not said."""
     node_rank: dict[str, int] = field(default_factory=lambda: {"a": 0, "b": 1})
+    eager: bool = True
+    """False: vLLM compiles the model."""
     options: list[str] = field(default_factory=list)
     """More options of `ncdiag bringup`."""
     stall_after_s: float = 6.0
@@ -115,7 +117,7 @@ class Bench:
             str(Path(engines.python()).parent / "vllm"),
             "serve",
             self.models.get(host, str(self.model)),
-            *SMALL,
+            *(word for word in SMALL if self.eager or word != "--enforce-eager"),
             f"--{self.parallel.get(host, 'tensor-parallel-size')}",
             "2",
         ]

@@ -416,6 +416,16 @@ def slow_load(made: Bench) -> None:
     made.env["b"]["FAULT"] = "slow"
 
 
+@fault("tp2", "a long compile, with empty caches", SLOW)
+def compile_takes_long(made: Bench) -> None:
+    made.eager = False
+    made.timeout_s = 180.0
+    made.env["a"] |= {
+        "VLLM_CACHE_ROOT": str(made.hosts.folder / "vllm"),
+        "TORCHINDUCTOR_CACHE_DIR": str(made.hosts.folder / "inductor"),
+    }
+
+
 @fault("nodes", "model path missing on b", "model-path-missing", node="b", quick=True)
 def model_missing(made: Bench) -> None:
     made.models["b"] = "/srv/models/not-there"
