@@ -246,7 +246,9 @@ def hcas() -> List[str]:
 
 
 def own_address(interfaces: Dict[str, str]) -> str:
-    """The address by which others most likely reach this node: where its SSH session came in, else that of its name, else its first."""
+    """The address by which others most likely reach this node: what it was told, else where its SSH session came in, else that of its name, else its first."""
+    if os.environ.get("NCDIAG_ADDRESS"):
+        return os.environ["NCDIAG_ADDRESS"]
     parts = os.environ.get("SSH_CONNECTION", "").split()
     if len(parts) == 4:
         return parts[2]
