@@ -116,9 +116,9 @@ def explain(signals: Iterable[Signal], remedies: dict[str, str], steps: dict[str
     ranked = sorted(groups.values(), key=_rank)
     heads, folded = _fold(ranked)
     causes = [_cause(group, remedies) for group in heads]
-    _doubt(heads, causes)
-    causes.extend(_also(heads, causes, remedies))
     symptoms = sorted((s for s in loose if s.says is Says.SYMPTOM), key=lambda s: s.order)
+    _doubt(heads, causes, bool(symptoms))
+    causes.extend(_also(heads, causes, remedies))
     if symptoms and not any(group[0].says >= Says.STRONG and not group[0].condition for group in heads):
         causes = _unresolved(symptoms, causes, remedies, {group[0].cause for group in heads if not group[0].condition})
     if not causes:
@@ -202,11 +202,21 @@ def _cause(group: list[Signal], remedies: dict[str, str]) -> Cause:
                  remedy=first.remedy or remedies.get(first.cause, ""))
 
 
-def _doubt(heads: Sequence[list[Signal]], causes: Sequence[Cause]) -> None:
-    """Two causes that both end a job cannot both be the one thing to change: neither is sure, except the earlier named one."""
+def _doubt(heads: Sequence[list[Signal]], causes: Sequence[Cause], symptoms: bool) -> None:
+    """Two causes that both end a job cannot both be the one thing to change: only the earlier one can be sure, and only where one source holds both, as nothing orders sources.
+    A condition beside something that ended the job is a fact, but not surely its cause."""
     fatal = [index for index, group in enumerate(heads) if group[0].says is Says.NAMED and not group[0].condition]
-    for index in fatal[1:]:
-        causes[index].confidence = "likely"
+    doubted = fatal if len({_source(heads[index]) for index in fatal}) > 1 else fatal[1:]
+    ended = symptoms or any(not group[0].condition and group[0].says >= Says.STRONG for group in heads)
+    if ended:
+        doubted = [*doubted, *(index for index, group in enumerate(heads) if group[0].condition)]
+    for index in doubted:
+        if causes[index].confidence == "sure":
+            causes[index].confidence = "likely"
+
+
+def _source(group: Sequence[Signal]) -> str:
+    return group[0].evidence[0].source if group[0].evidence else ""
 
 
 def _also(heads: Sequence[list[Signal]], causes: Sequence[Cause], remedies: dict[str, str]) -> list[Cause]:

@@ -90,6 +90,15 @@ def split_prefix(text: str) -> tuple[str, str]:
     return (text[: match.end()], text[match.end():]) if match else ("", text)
 
 
+_GUESSES = re.compile(r"[Tt]his can happen when|[Tt]here are some potential root causes|[Pp]ossible (?:reasons|causes) include|[Cc]ommon causes include|^\s*\(\d\) (?:raylet|[Tt]he (?:process|worker)|ray stop|SIGKILL|Invalid memory|lagging)")
+
+
+def without_guesses(text: str) -> str:
+    """`text` up to where the software lists what might have happened: nothing of that was seen."""
+    match = _GUESSES.search(text)
+    return text[: match.start()] if match else text
+
+
 _WHERE = ("node", "rank", "device", "peer", "port", "pid", "path", "interface")
 _SPEAKER = (
     re.compile(r"\((?P<name>[A-Za-z_][\w.:-]*?)(?:_TP(?P<tp>\d+)\w*|_DP(?P<dp>\d+)\w*)?(?: rank=(?P<rank>\d+))? pid=(?P<pid>\d+)(?:, ip=(?P<node>[\w.:-]+))?\)"),

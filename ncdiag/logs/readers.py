@@ -9,6 +9,8 @@ from ncdiag.logs.bench import Bench
 from ncdiag.logs.members import Members
 from ncdiag.logs.pasted.gids import Gids
 from ncdiag.logs.pasted.limits import Limits
+from ncdiag.logs.pasted.pings import Pings
+from ncdiag.logs.pasted.query import LinkWidths, Query
 from ncdiag.logs.pasted.smi import Smi
 from ncdiag.logs.pasted.system import FileSystems, Links, Processes
 from ncdiag.logs.pasted.verbs import Verbs
@@ -33,7 +35,8 @@ class Readers:
     smi: Smi = field(default_factory=Smi)
     limits: Limits = field(default_factory=Limits)
     verbs: Verbs = field(default_factory=Verbs)
-    others: tuple[Reader, ...] = field(default_factory=lambda: (OutOfMemory(), Addresses(), Members(), Gids(), FileSystems(), Links(), Processes()))
+    processes: Processes = field(default_factory=Processes)
+    others: tuple[Reader, ...] = field(default_factory=lambda: (OutOfMemory(), Addresses(), Members(), Gids(), FileSystems(), Links(), Pings(), Query(), LinkWidths()))
 
     def all(self) -> list[Reader]:
-        return [self.starts, self.bench, self.stacks, self.sockets, self.watchdog, self.exceptions, self.verbs, self.smi, self.limits, *self.others]
+        return [self.starts, self.bench, self.stacks, self.sockets, self.watchdog, self.exceptions, self.verbs, self.smi, self.limits, self.processes, *self.others]

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from ncdiag.explain import Signal
-from ncdiag.logs.model import Line, Rule, signal, split_prefix
+from ncdiag.logs.model import Line, Rule, signal, split_prefix, without_guesses
 from ncdiag.nccl.lines import clean
 
 LINE_LIMIT = 64 * 1024  # bytes of a line that are read
@@ -137,8 +137,9 @@ class Scanner:
                     if len(boring) < SHAPES_LIMIT and len(shape) < SHAPE_LIMIT:
                         boring.add(shape)
                     continue
-            before, text = split_prefix(clean(raw[:LINE_LIMIT]).decode("utf-8", "replace"))
-            self._line(Line(source, number, text, start + number, before))
+            for part in raw.split(b"\r"):  # states of a progress bar
+                before, text = split_prefix(clean(part[:LINE_LIMIT]).decode("utf-8", "replace"))
+                self._line(Line(source, number, text, start + number, before))
 
     def end(self, source: str) -> None:
         for pending in self._pending:
@@ -163,25 +164,26 @@ class Scanner:
                 pending.left = 0
         self._pending = [pending for pending in self._pending if pending.left > 0]
         text = line.text
+        said = without_guesses(text)
         words = dict.fromkeys(self._each.findall(text))
         tried: set[int] = set()
         for word in words:
             for literal, rule in self._rules.get(word, ()):
-                if id(rule) not in tried and literal in text:
+                if id(rule) not in tried and literal in said:
                     tried.add(id(rule))
-                    self._try(rule, line)
+                    self._try(rule, line, said)
             for literal, reader in self._triggers.get(word, ()):
                 if id(reader) not in tried and reader not in self._active and literal in text:
                     tried.add(id(reader))
                     if reader.take(line):
                         self._active.append(reader)
 
-    def _try(self, rule: Rule, line: Line) -> None:
-        groups = rule.find(line.text)
+    def _try(self, rule: Rule, line: Line, text: str) -> None:
+        groups = rule.find(text)
         if groups is not None:
             self._match(rule, line, groups)
-        elif rule.lines > 1 and (rule.unless is None or not rule.unless.search(line.text)):
-            self._pending.append(_Pending(rule, line, line.text.strip(), rule.lines - 1))
+        elif rule.lines > 1 and (rule.unless is None or not rule.unless.search(text)):
+            self._pending.append(_Pending(rule, line, text.strip(), rule.lines - 1))
 
     def _complete(self, pending: _Pending) -> None:
         groups = pending.rule.find(pending.text)

@@ -15,6 +15,19 @@ from ncdiag.nccl.log_facts import Communicator, Line, Link, NcclFacts, Process
 from ncdiag.nodeset import ranks
 
 _DECOY = re.compile(r"^(?:docker\d*|br-[0-9a-f]+|virbr\d+|veth|cni|flannel|cali|lxcbr|lxdbr|podman|kube-|tailscale|wg\d|tun\d)")
+_PARTS = (
+    ("socket", ("bootstrap-peer-unreachable", "socket-ifname-wrong", "bootstrap-blocked-firewall")),
+    ("bootstrap", ("bootstrap-peer-unreachable", "socket-ifname-wrong", "rank-missing")),
+    ("net_ib", ("ib-path-unreachable", "ib-qp-setup-failed", "roce-gid-wrong")),
+    ("ibv", ("ib-qp-setup-failed", "rdma-unavailable", "roce-gid-wrong")),
+    ("p2p", ("p2p-broken", "container-isolation", "cumem-failure")),
+    ("shm", ("shm-too-small", "container-isolation", "cumem-failure")),
+    ("nvls", ("nvls-multicast-failure", "fabric-manager-not-running")),
+    ("mnnvl", ("imex-unavailable",)),
+    ("alloc", ("gpu-memory-exhausted", "cumem-failure")),
+    ("graph/", ("topology-file-error", "gpu-hardware-fault")),
+)
+"""Part of NCCL's source that warns -> what that usually is. Source: the tree of NCCL 2.18 to 2.32."""
 _EARLY = frozenset({"none", "load", "interface", "network", "bootstrap"})
 
 
@@ -29,6 +42,7 @@ def signals(facts: NcclFacts, order: dict[str, float]) -> Iterator[Signal]:
     yield from look.stuck()
     yield from look.peer_access()
     yield from look.devices()
+    yield from look.failed()
 
 
 class _Look:
@@ -178,7 +192,7 @@ class _Look:
 
     def devices(self) -> Iterator[Signal]:
         """Different devices on the nodes, or devices of two fabrics in one process, in a job that is not healthy."""
-        troubled = self._unfinished() or any(event.kind in ("ib-completion-error", "ib-verbs-failed") for event in self.facts.events)
+        troubled = self._unfinished() or any(event.kind in ("ib-completion-error", "ib-verbs-failed", "propagation") for event in self.facts.events)
         with_devices = [process for process in self.facts.processes if process.net_devices and process.net_devices[0].link]
         for process in with_devices:
             links = {device.link for device in process.net_devices if device.link}
@@ -195,6 +209,15 @@ class _Look:
             lines = [self.at(self._of(process, "net_devices")) for process in some]
             yield Signal("hca-mismatch-between-nodes", Says.HINT, " and ".join(f"{process.host} uses {len(process.net_devices)} RDMA devices" for process in some), [item for evidence, _ in lines for item in evidence],
                          {"node": min(some, key=lambda p: len(p.net_devices)).host}, order=min(o for _, o in lines))
+
+    def failed(self) -> Iterator[Signal]:
+        """A warning of NCCL that no reader knows, followed by the way that its error took upwards."""
+        for event in self.facts.events:
+            if event.kind == "warning" and any(other.kind == "propagation" and other.process == event.process for other in self.facts.events):
+                evidence, order = self.at(event.at)
+                names = next((names for part, names in _PARTS if part in (event.code or "")), _PARTS[0][1])
+                yield Signal("", Says.SYMPTOM, f"NCCL gives up: {event.message[:160]}", evidence, {"node": event.host}, order=order, candidates=names)
+                return
 
     def peer_access(self) -> Iterator[Signal]:
         """All ranks are up and only peer memory joins them: if it hangs afterwards, that is the first suspect."""

@@ -72,6 +72,12 @@ _FITS = {
 }
 """Stage after which a start stands still -> what that usually is."""
 SLOW_LOAD_S = 300.0
+_ORIGIN = re.compile(r"\[pod/([^\]\s]+)\]|(?<![\w.-])([A-Za-z][\w.-]{0,60}) +\|(?= )|ip=([\w.:]+)\)|^ *(\d{1,6}): ")
+
+
+def origin(line: Line) -> str:
+    """Which node, pod or task a line comes from, as far as its prefix says so; else its source."""
+    return ":".join([line.source, *(group for match in _ORIGIN.finditer(line.shown[:200]) for group in match.groups() if group)])
 
 
 @dataclass
@@ -102,6 +108,10 @@ class Starts:
         self.bar: tuple[int, Line, int] | None = None
         """The progress bar that stands last: percent, line, and how often it grew."""
         self._starved: list[Line] = []
+        self.waited: tuple[Line, int] | None = None
+        """The first of several such lines in a row that something else followed, and how many minutes they span."""
+        self._bars: dict[str, tuple[int, Line]] = {}
+        """Origin of a log line -> the last it said of its loading: percent, line."""
         self._loaded: dict[int, Line] = {}
         self._seen: dict[int, Line] = {}
         self._checkpoints: dict[str, Line] = {}
@@ -112,6 +122,8 @@ class Starts:
         if NO_BLOCK in line.text:
             self._starved.append(line)
             return False
+        if len(self._starved) > 1 and self.waited is None:
+            self.waited = self._starved[0], len(self._starved)
         self._starved.clear()
         lasted = _LASTED.search(line.text)
         if lasted and (self.longest is None or float(lasted["s"]) > self.longest[0]):
@@ -122,6 +134,10 @@ class Starts:
             if self.bar is not None and self.bar[1].source == line.source:
                 grew = self.bar[2] + (percent > self.bar[0]) if percent >= self.bar[0] else 0
             self.bar = (percent, line, grew)
+            if len(self._bars) < 10_000:
+                self._bars[origin(line)] = (percent, line)
+        elif "Loading weights took" in line.text or "Load weight end" in line.text:
+            self._bars[origin(line)] = (100, line)
         for literal, name in MARKERS:
             if literal in line.text:
                 index = ORDER.index(name)
@@ -214,6 +230,9 @@ class Starts:
         if self.longest is not None and self.longest[0] >= SLOW_LOAD_S:
             seconds, what, line = self.longest
             return Signal("slow-not-hung", Says.STRONG, f"{what} {seconds / 60:.0f} min; it went on by itself", [line.evidence()], speaker(line.shown), condition=True, order=line.order)
+        if self.waited is not None and self.ready is not None:
+            line, minutes = self.waited
+            return Signal("slow-not-hung", Says.STRONG, f"the engine's message queue waited for {minutes} min during a long step; it went on by itself", [line.evidence()], speaker(line.shown), condition=True, order=line.order)
         for source in self.sources.values():
             clocks = [(name, source.clocks[name]) for name in ORDER if name in source.clocks]
             for (before, start), (after, end) in itertools.pairwise(clocks):
@@ -222,6 +241,12 @@ class Starts:
                     return Signal("slow-not-hung", Says.STRONG, f"{took / 60:.0f} min from {before} to {after}; it went on by itself", [source.first.evidence(), source.line.evidence()],
                                   {"stage": after}, condition=True, order=source.line.order)
         return None
+
+    def uneven(self) -> tuple[Line, Line] | None:
+        """A node that still loads while another one has loaded: their last lines about it."""
+        slow = [line for percent, line in self._bars.values() if percent < 100]
+        fast = [line for percent, line in self._bars.values() if percent >= 100]
+        return (slow[0], fast[0]) if slow and fast else None
 
     def moving(self) -> Signal | None:
         """A progress bar that grew and is the last that was heard."""

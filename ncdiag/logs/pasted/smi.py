@@ -24,6 +24,8 @@ class Smi:
         self._gpus: list[tuple[str, str, str, Line]] = []
         self._memory: list[tuple[int, int, int | None, Line]] = []
         self._processes: list[tuple[str, str, int, Line]] = []
+        self.holders: set[int] = set()
+        """Processes that hold GPU memory."""
         self._errors: list[Line] = []
         self.calm: Line | None = None
         """A line of `nvidia-smi -q` that says that nothing is wrong."""
@@ -37,6 +39,7 @@ class Smi:
             self._memory.append((int(memory["used"]), int(memory["total"]), int(memory["util"]) if memory["util"] != "N/A" else None, line))
         if process and len(self._processes) < 5000:
             self._processes.append((process["gpu"], process["name"], int(process["size"]), line))
+            self.holders.add(int(process["pid"]))
         if _CALM.search(text):
             self.calm = line
         if "ERR!" in text:

@@ -79,25 +79,38 @@ class Links:
             yield Signal("ib-link-or-hca-fault", Says.HINT, f"interface {name} has no carrier", [line.evidence()], {"interface": name}, condition=True, order=line.order)
 
 
-_STAT = re.compile(r"^\s*(?:(?P<user>\S+)\s+)?(?P<pid>\d+)\s+(?:.*?\s)?(?P<state>T[lsN+<]*|t[lsN+<]*|D[lsN+<]*)\s+.*?(?P<command>(?:\S*python\S*|VLLM\S*|ray::\S*|\S*vllm\S*|pt_main\S*).*)$")
+_ENGINE = re.compile(r"\S*python\S*|VLLM\S*|ray::\S*|\S*vllm\S*|pt_main\S*|sglang\S*|\S*trtllm\S*")
+_STAT = re.compile(r"^\s*(?:(?P<user>[A-Za-z_][\w.+-]*)\s+)?(?P<pid>\d+)\s+(?:.*?\s)?(?P<state>[TtD][lsN+<]*)\s+.*?(?P<command>(?:" + _ENGINE.pattern + r").*)$")
+_PARENT = re.compile(r"^\s*(?P<pid>\d+)\s+1\s+(?:.*?\s)?(?P<command>VLLM::(?:Worker|EngineCor)\S*|sglang::\S*|pt_main_thread\S*|ray::\S*|.*multiprocessing\.(?:spawn|forkserver)\b).*$")
+_STOP = ("do_signal_stop", "ptrace_stop", "do_freezer_trap", "__refrigerator")  # wait channels of stopped and frozen processes
 
 
 class Processes:
-    """`ps aux`: stopped processes of the engine."""
+    """`ps` with and without its heading: stopped processes of the engine, and workers that lost their parent."""
 
-    triggers = ("%CPU %MEM", "  PID ", " PID TTY", "STAT")
+    triggers = ("%CPU %MEM", "  PID ", " PID TTY", "STAT", " PPID", " Tl ", " T ", " Tsl ", " Tl+ ", " T+ ", *_STOP)
 
     def __init__(self) -> None:
         self._stopped: list[tuple[str, Line]] = []
+        self.orphans: dict[int, Line] = {}
+        """Workers of an engine whose parent is process 1: their own engine is gone."""
+        self._parents = False
 
     def take(self, line: Line) -> bool:
-        match = _STAT.match(line.text)
+        text = line.text
+        if "PID" in text:
+            self._parents = re.match(r"^\s*(?:\S+\s+)?PID\s+PPID\b", text) is not None
+            return True
+        match = _STAT.match(text)
         if match and match["state"][0] in "Tt" and len(self._stopped) < 100:
             self._stopped.append((match["pid"], line))
-        return bool(line.text.strip())
+        orphan = _PARENT.match(text) if self._parents else None
+        if orphan and len(self.orphans) < 100:
+            self.orphans[int(orphan["pid"])] = line
+        return bool(text.strip()) and (self._parents or match is not None or re.match(r"^\s*(?:\S+\s+)?\d+\s", text) is not None)
 
     def end(self, source: str) -> None:
-        pass
+        self._parents = False
 
     def signals(self) -> Iterator[Signal]:
         if self._stopped:

@@ -91,7 +91,7 @@ RULES = (
          "a packet filter is active on this node", r"reject|REJECT|[Pp]olicy (?:DROP|drop)|^Status: active", condition=True, unless="Chain FORWARD|chain forward|hook forward|Chain DOCKER"),
     rule("bootstrap-peer-unreachable", Says.STRONG, "Network is unreachable", "this node has no route to {peer}", r"(?:[Cc]onnect(?: to)? |remote=\[)(?P<peer>[\w.:-]+?)[\]<: ]|",
          unless=r"huggingface|HTTPSConnection|https?://|pypi", remedy="check address, route and interface: `ip route get PEER`"),
-    rule("bootstrap-peer-unreachable", Says.STRONG, ("100% packet loss", "Destination Host Unreachable", "Destination Net Unreachable"), "a ping between the nodes is not answered"),
+    rule("bootstrap-peer-unreachable", Says.STRONG, ("Destination Host Unreachable", "Destination Net Unreachable"), "a ping between the nodes is not answered"),
     rule("", Says.SYMPTOM, ("Connection timed out", "onnection time out", "timed out connecting"), "a connection to {peer} is not answered",
          r"(?:[Cc]onnect(?:ing)?(?: to)? |remote=\[|local=\[[^\]]*\]:\d+, remote=\[|from )(?P<peer>\d+\.\d+\.\d+\.\d+|\[?[0-9a-f:]+\]?|[\w.-]+)[\]<:, ]",
          unless=r"HTTPSConnection|https?://|ibv_modify_qp", candidates=("bootstrap-blocked-firewall", "bootstrap-peer-unreachable", "socket-ifname-wrong")),

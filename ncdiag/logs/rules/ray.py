@@ -5,6 +5,8 @@ from __future__ import annotations
 from ncdiag.explain import Says
 from ncdiag.logs.model import rule
 
+NO_GPU = "a process sees no GPU at all"
+
 RULES = (
     rule("ray-resources-infeasible", Says.STRONG, ("No available node types can fulfill resource request", "are infeasible", "is infeasible", "cannot be scheduled right now", "No available node types can fulfill"),
          "no node of the Ray cluster can satisfy {what}", r"(?P<what>\{[^}]*\})|infeasible|cannot be scheduled", unless=r"'node:[\d.]+'",
@@ -20,10 +22,10 @@ RULES = (
     rule("ray-placement-group-leaked", Says.STRONG, ("Current node has no GPU available", "accelerator_type:"), "Ray's node has a GPU by type, but none is free: an older placement group or actor holds it",
          r"Current node has no GPU available.*accelerator_type:\w+(?!.*'GPU': [1-9])", lines=3, remedy="`ray list placement-groups` and `ray list actors`; remove the old ones or restart Ray; end duplicate services"),
     rule("ray-driver-without-gpu", Says.STRONG, ("Current node has no GPU available",), "the engine's driver runs on a Ray node without a GPU", candidates=("ray-placement-group-leaked",), unless="accelerator_type", remedy="start the driver on a GPU node, or give its task or job num_gpus / a placement group with GPUs"),
-    rule("ray-driver-without-gpu", Says.STRONG, ("No CUDA GPUs are available", "no CUDA-capable device is detected", "no GPUs found!", "No HIP GPUs are available", "ProcessGroupNCCL is only supported with GPUs"), "a process sees no GPU at all",
-         candidates=("visible-devices-conflict", "driver-library-missing"), remedy="in a Ray task or job give it num_gpus; else look at CUDA_VISIBLE_DEVICES and --gpus of the container"),
+    rule("visible-devices-conflict", Says.STRONG, ("No CUDA GPUs are available", "no CUDA-capable device is detected", "no GPUs found!", "No HIP GPUs are available", "ProcessGroupNCCL is only supported with GPUs"), NO_GPU,
+         candidates=("driver-library-missing",), remedy="look at CUDA_VISIBLE_DEVICES (HIP_, ROCR_VISIBLE_DEVICES) of this process and at --gpus of its container; then at the driver"),
     rule("ray-nested-environment", Says.NAMED, ("Failed to merge the Job's runtime env", "must not be provided", "Perhaps you called ray.init twice", "Maybe you called ray.init twice", "RAY_JOB_CONFIG_JSON_ENV_VAR", "When connecting to an existing cluster"),
-         "an outer Ray job's environment breaks this ray.init", r"runtime env|(?:num_cpus|num_gpus|resources|object_store_memory|_system_config|labels)[^\n]*must not be provided|ray\.init twice|RAY_JOB_CONFIG|existing cluster", unless=r"\bINFO\b", remedy="inside a Ray job call ray.init() without resources or runtime_env, or unset RAY_ADDRESS and RAY_JOB_CONFIG_JSON_ENV_VAR for the inner one"),
+         "an outer Ray job's environment breaks this ray.init", r"runtime env|(?:num_cpus|num_gpus|resources|object_store_memory|_system_config|labels)[^\n]*must not be provided|ray\.init twice|RAY_JOB_CONFIG|existing cluster", unless=r"\bINFO\s", remedy="inside a Ray job call ray.init() without resources or runtime_env, or unset RAY_ADDRESS and RAY_JOB_CONFIG_JSON_ENV_VAR for the inner one"),
     rule("ray-nested-environment", Says.STRONG, ("runtime_env", "runtime env"), "Ray cannot set up the runtime environment", r"(?i)(?:Failed to set up runtime environment|RuntimeEnvSetupError|conflict|runtime_env.*(?:invalid|not allowed|fail))", unless="INFO"),
     rule("ray-node-lost", Says.STRONG, ("missed too many heartbeats", "has been marked dead", "NodeDiedError", "its node has died", "due to missing too many heartbeats", "node was terminated", "Node death", "node died", "Raylet is terminated", "raylet died", "lost node", "is marked dead", "marked as dead"),
          "a node left the Ray cluster", r"address: (?P<node>[\w.:-]+?)[ ,]|", remedy="look at that node: raylet.out, dmesg (OOM), power, network; then `ray start` on it again"),

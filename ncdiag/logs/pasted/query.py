@@ -1,0 +1,104 @@
+"""`nvidia-smi --query-gpu=… --format=csv` by column name (links, slow-downs, errors, row remaps), and the links of `nvidia-smi -q` and `lspci -vv`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+
+from ncdiag.explain import Says, Signal
+from ncdiag.logs.model import Line
+
+_UNIT = re.compile(r"\s*\[[^\]]*\]$")
+_NUMBER = re.compile(r"^(\d+(?:\.\d+)?)")
+_ON = re.compile(r"^(?:Active|Yes|1)$", re.I)
+_HELD = re.compile(r"^clocks_(?:throttle|event)_reasons\.(?:hw_slowdown|hw_thermal_slowdown|sw_thermal_slowdown|hw_power_brake_slowdown)$")
+_ERRORS = re.compile(r"^ecc\.errors\.uncorrected\.volatile\.(?:total|device_memory|dram|sram)$")
+
+
+def _number(text: str) -> float | None:
+    match = _NUMBER.match(text)
+    return float(match[1]) if match else None
+
+
+class Query:
+    """Rows of such tables, one a GPU."""
+
+    triggers = ("index, ", "pci.bus_id", "pcie.link.", "clocks_throttle_reasons.", "clocks_event_reasons.", "ecc.errors.", "remapped_rows.", "retired_pages.", "gpu_name", "index,name", "uuid, ")
+
+    def __init__(self) -> None:
+        self._columns: list[str] = []
+        self._heading: Line | None = None
+        self._signals: list[Signal] = []
+
+    def take(self, line: Line) -> bool:
+        cells = [cell.strip() for cell in line.text.split(",")]
+        names = [_UNIT.sub("", cell) for cell in cells]
+        if len(cells) > 1 and all(re.match(r"^[a-z][\w.]*$", name) for name in names):
+            self._columns, self._heading = names, line
+            return True
+        if self._columns and len(cells) == len(self._columns) and len(self._signals) < 1000:
+            self._judge(dict(zip(self._columns, cells, strict=True)), line)
+            return True
+        self._columns = []
+        return False
+
+    def _judge(self, row: Mapping[str, str], line: Line) -> None:
+        device = row.get("index") or row.get("pci.bus_id") or row.get("gpu_bus_id") or row.get("uuid") or ""
+        for kind in ("width", "gen"):
+            now, most = _number(row.get(f"pcie.link.{kind}.current", "")), _number(row.get(f"pcie.link.{kind}.max", ""))
+            if now and most and now < most:
+                idle = kind == "gen" and (_number(row.get("utilization.gpu", "0")) or 0) < 5 and row.get("pstate", "P8") not in ("P0", "P1", "P2")
+                unit = "lanes wide" if kind == "width" else "generations"
+                self._say("pcie-degraded", Says.HINT if idle else Says.STRONG, f"the PCIe link of GPU {device} is {now:.0f} of {most:.0f} {unit}" + (" (a link at rest may be slower)" if idle else ""), device, line)
+        for name, value in row.items():
+            if _HELD.match(name) and _ON.match(value):
+                self._say("gpu-throttled", Says.STRONG, f"the clock of GPU {device} is held down ({name.rpartition('.')[2]})", device, line)
+            elif _ERRORS.match(name) and (_number(value) or 0) > 0:
+                self._say("gpu-hardware-fault", Says.STRONG, f"GPU {device} has {value} uncorrected memory errors", device, line)
+            elif name in ("remapped_rows.pending", "retired_pages.pending", "remapped_rows.failure") and _ON.match(value):
+                self._say("gpu-ecc-row-remap", Says.STRONG, f"a row remap or page retirement is {name.rpartition('.')[2]} on GPU {device}", device, line)
+
+    def _say(self, cause: str, says: Says, summary: str, device: str, line: Line) -> None:
+        heading = [self._heading.evidence()] if self._heading else []
+        self._signals.append(Signal(cause, says, summary, [line.evidence(), *heading], {"device": device}, condition=True, order=line.order))
+
+    def end(self, source: str) -> None:
+        self._columns = []
+
+    def signals(self) -> Iterator[Signal]:
+        yield from self._signals
+
+
+_MOST = re.compile(r"LnkCap:.*?Width x(?P<width>\d+)")
+_NOW = re.compile(r"LnkSta:.*?Width x(?P<width>\d+)")
+_BLOCK_WIDTH = re.compile(r"^\s*(?P<key>Max|Current|Device Current|Device Max|Host Max)\s*:\s*(?P<width>\d+)x\s*$")
+
+
+class LinkWidths:
+    """Widths of PCIe links where one block says what could be and what is."""
+
+    triggers = ("Link Width", "LnkCap:", "LnkSta:")
+
+    def __init__(self) -> None:
+        self._most: tuple[int, Line] | None = None
+        self._signals: list[Signal] = []
+
+    def take(self, line: Line) -> bool:
+        block = _BLOCK_WIDTH.match(line.text)
+        most, now = _MOST.search(line.text), _NOW.search(line.text)
+        if most or (block and block["key"] == "Max"):
+            self._most = (int((most or block)["width"]), line)  # type: ignore[index]
+        elif (now or (block and block["key"] == "Current")) and self._most is not None:
+            self._compare(int((now or block)["width"]), line)  # type: ignore[index]
+        return "Link Width" in line.text or block is not None
+
+    def _compare(self, width: int, line: Line) -> None:
+        if self._most is not None and 0 < width < self._most[0] and len(self._signals) < 1000:
+            self._signals.append(Signal("pcie-degraded", Says.STRONG, f"a PCIe link is {width} of {self._most[0]} lanes wide", [line.evidence(), self._most[1].evidence()], condition=True, order=line.order))
+        self._most = None
+
+    def end(self, source: str) -> None:
+        self._most = None
+
+    def signals(self) -> Iterator[Signal]:
+        yield from self._signals

@@ -1,0 +1,138 @@
+"""What signals of several readers mean together: which doubt each other, which of two causes a third fact decides, and whether it worked in the end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from ncdiag.explain import Says, Signal
+from ncdiag.logs import structure
+from ncdiag.logs.documents import Documents
+from ncdiag.logs.model import STANDING, speaker
+from ncdiag.logs.readers import Readers
+from ncdiag.logs.rules.ray import NO_GPU
+from ncdiag.model import Evidence
+from ncdiag.nccl.log_facts import NcclFacts
+
+
+def refine(found: Sequence[Signal], readers: Readers, documents: Documents, facts: NcclFacts, order: dict[str, float], ray: bool) -> list[Signal]:
+    """All signals, those of single lines and those of what stands together. `order`: source -> position of its first line. `ray`: Ray is at work."""
+    signals = _without_the_end(found, readers)
+    _unlimited(signals, readers)
+    _no_gpu(signals, ray)
+    _some_devices(signals, facts)
+    signals.extend([*_left_over(signals, readers), *_waited_for_load(signals, readers)])
+    _silent_death(signals, readers, len(order))
+    signals.extend(_outcome(signals, readers, facts, order))
+    if not signals:
+        signals.extend(_fine(documents, readers))
+    return signals
+
+
+def _without_the_end(signals: Sequence[Signal], readers: Readers) -> list[Signal]:
+    """Without the noise of servers that had come up and were then told to end, and of what ran beside them."""
+    ended = readers.starts.ended
+    if not ended:
+        return list(signals)
+
+    def noise(signal: Signal) -> bool:
+        source = signal.evidence[0].source if signal.evidence else ""
+        weak = signal.says <= Says.SYMPTOM or signal.cause in ("engine-exception", "framework-version-bug", "rank-died")
+        after = source in ended and signal.order > ended[source]
+        aside = source not in readers.starts.sources and readers.starts.served is not None
+        return weak and (after or aside or (source not in ended and signal.says is Says.CASCADE))
+
+    return [signal for signal in signals if not noise(signal)]
+
+
+def _unlimited(signals: Sequence[Signal], readers: Readers) -> None:
+    """Locked memory is known to be unlimited: registering memory fails for another reason."""
+    if readers.limits.unlimited is None:
+        return
+    for signal in signals:
+        if signal.cause in ("memlock-limit", "rdma-memory-registration") and signal.says is not Says.NAMED:
+            signal.says = Says.HINT if signal.cause == "memlock-limit" else Says.STRONG
+
+
+def _no_gpu(signals: Sequence[Signal], ray: bool) -> None:
+    """Under Ray a process without a GPU was mostly scheduled without one; HIP has another usual reason."""
+    for signal in signals:
+        if ray and signal.summary == NO_GPU and "HIP" not in signal.evidence[0].text:
+            signal.cause, signal.candidates = "ray-driver-without-gpu", ("visible-devices-conflict", *signal.candidates)
+            signal.remedy = "give the Ray task or job num_gpus; else look at CUDA_VISIBLE_DEVICES and at --gpus of the container"
+
+
+def _some_devices(signals: Sequence[Signal], facts: NcclFacts) -> None:
+    """A node that uses some RDMA devices and cannot open others has them: it has fewer than the others."""
+    hosts = {process.host for process in facts.processes if process.net_devices and process.network != "Socket"}
+    if not any(event.kind == "ib-device-unusable" and event.host in hosts for event in facts.events):
+        return
+    for signal in signals:
+        if signal.cause == "rdma-unavailable" and "ibv_open_device" in signal.evidence[0].text:
+            signal.cause, signal.says, signal.candidates = "hca-mismatch-between-nodes", Says.HINT, ("rdma-unavailable",)
+
+
+def _left_over(signals: Sequence[Signal], readers: Readers) -> Iterator[Signal]:
+    """A table of sockets shows an engine's process at the port that is taken, or one of processes shows workers without their engine: perhaps an earlier run."""
+    occupied = next((signal for signal in signals if signal.cause in ("gpu-memory-occupied", "port-in-use")), None)
+    orphans = readers.processes.orphans
+    if orphans and (occupied is not None or readers.smi.holders & set(orphans)):
+        lines = [line.evidence() for line in list(orphans.values())[:4]]
+        yield Signal("stale-process", Says.STRONG, f"workers run without the engine that started them (parent 1): process {', '.join(map(str, list(orphans)[:6]))}", lines, {"pid": next(iter(orphans))},
+                     order=min((signal.order for signal in signals), default=0.0) - 1)
+    for signal in signals:
+        holder = readers.sockets.holder(str(signal.where.get("port", ""))) if signal.cause == "port-in-use" else None
+        if holder is not None:
+            signal.says = min(signal.says, Says.STRONG)
+            yield Signal("stale-process", Says.STRONG, f"port {holder.local_port} is held by {holder.process}: an earlier run, if it is none of this one", [holder.line.evidence()], order=signal.order + 1)
+            return
+
+
+def _waited_for_load(signals: Sequence[Signal], readers: Readers) -> Iterator[Signal]:
+    """A wait ran into its limit while one node still loaded what another one had."""
+    uneven = readers.starts.uneven()
+    if uneven is not None and readers.starts.ready is None and any(signal.says is Says.SYMPTOM and "rank-stuck-outside-collective" in signal.candidates and signal.order < STANDING - 9 for signal in signals):
+        yield Signal("slow-load-peer-timeout", Says.STRONG, "one node still loads its weights while another one waits for it and runs into its time limit", [line.evidence() for line in uneven], speaker(uneven[0].shown), order=uneven[0].order)
+
+
+def _silent_death(signals: Sequence[Signal], readers: Readers, sources: int) -> None:
+    """A peer is gone, several logs are here, and none of them holds an exception of its own: a process was killed."""
+    if sources < 2 or readers.exceptions.own() or any(signal.says >= Says.STRONG and not signal.condition for signal in signals):
+        return
+    for signal in signals:
+        if signal.cause == "rank-died" and signal.says is Says.HINT:
+            signal.says = Says.STRONG
+
+
+def _outcome(signals: Sequence[Signal], readers: Readers, facts: NcclFacts, order: dict[str, float]) -> Iterator[Signal]:
+    """`healthy` and `slow-not-hung`, where something shows that it worked and nothing that it ended."""
+    starts, bench = readers.starts, readers.bench
+    ending = [signal for signal in signals if not signal.condition]
+    real = [signal for signal in ending if signal.order < STANDING - 9]
+    moving, slow = starts.moving(), starts.slow()
+    if moving is not None and all(signal.order < moving.order and signal.says <= Says.SYMPTOM for signal in real):
+        yield moving
+    elif slow is not None and not real and starts.ready is None and starts.longest is not None:
+        yield slow
+    done = bench.worked or starts.served or starts.ready or starts.worked
+    last = max((signal.order for signal in ending), default=-1.0)
+    if ending and (done is None or last > done.order or any(signal.says >= Says.HINT for signal in ending)):
+        return
+    if slow is not None and starts.ready is not None:
+        yield slow
+    if done is not None:
+        yield Signal("healthy", Says.STRONG, "it came up and worked", [done.evidence()], condition=True, order=done.order)
+        return
+    line = structure.initialised(facts)
+    if line is not None:
+        yield Signal("healthy", Says.STRONG, "every communicator that is seen here is initialised, and no error follows", [Evidence(line.source, line.text.strip(), line.line)], condition=True,
+                     order=order.get(line.source, 0.0) + line.line)
+
+
+def _fine(documents: Documents, readers: Readers) -> Iterator[Signal]:
+    """Nothing but facts was given, and they are good. That says what was read is well, not that the job is."""
+    if documents.fine is not None:
+        yield replace(documents.fine, cause="healthy")
+    line = readers.verbs.up or readers.smi.calm
+    if line is not None:
+        yield Signal("healthy", Says.HINT, "what was given shows nothing wrong", [line.evidence()], condition=True, order=line.order)
