@@ -42,7 +42,7 @@ def render(report: Mapping[str, Any], findings: Sequence[Finding], tables: Seque
         if not isolation["verdicts"]:
             console.print(Text("# no pair is slower than the others: nobody in particular is to blame", "dim"), soft_wrap=True)
     _engine(console, report["engine"])
-    return "".join(line.rstrip() + "\n" for line in buffer.getvalue().splitlines())
+    return buffer.text()
 
 
 def plain_table(text: str) -> str:

@@ -198,7 +198,7 @@ def result_as_text(result: Mapping[str, Any], causes: Sequence[Cause], *, color:
             console.print(Text(f"{'':12}{name}: {plain(text)}"))
     if good or not causes:
         _print_times(console, result["timeline"]["rows"])
-    text = buffer.getvalue()
+    text = buffer.text()
     shown = list(causes) or [
         Cause(
             **{

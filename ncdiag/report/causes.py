@@ -43,7 +43,7 @@ def causes_as_text(causes: Sequence[Cause], *, next_: Sequence[str] = (), notes:
         console.print(Text("note: " + plain(note), "dim"), soft_wrap=True)
     if sources:
         console.print(Text(f"read {len(sources)} source{'s' if len(sources) != 1 else ''}", "dim"))
-    return buffer.getvalue()
+    return buffer.text()
 
 
 def _print(console: Console, cause: Cause, limit: int | None) -> None:

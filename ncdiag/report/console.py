@@ -27,9 +27,17 @@ STYLES = {
 }
 
 
-def make_console(color: str | None) -> tuple[Console, io.StringIO]:
+class Page(io.StringIO):
+    """What a console wrote."""
+
+    def text(self) -> str:
+        """Its lines, without the blanks that pad them."""
+        return "".join(line.rstrip() + "\n" for line in self.getvalue().splitlines())
+
+
+def make_console(color: str | None) -> tuple[Console, Page]:
     """A console that writes into a buffer, as wide as the terminal. `color`: auto, always, never; None for a file."""
-    buffer = io.StringIO()
+    buffer = Page()
     wanted = color == "always" or (color == "auto" and sys.stdout.isatty() and "NO_COLOR" not in os.environ)
     width = min(shutil.get_terminal_size((100, 40)).columns, 140)
     return Console(
@@ -51,7 +59,7 @@ def findings_as_text(nodes: Sequence[str], findings: Sequence[Finding], *, show_
         if status is Status.UNKNOWN:
             _print_advice(console, chosen)
     console.print(_verdict(nodes, numbers), soft_wrap=True)
-    return "".join(line.rstrip() + "\n" for line in buffer.getvalue().splitlines())
+    return buffer.text()
 
 
 def _print_block(console: Console, alike: list[Finding], nodes: Sequence[str]) -> None:

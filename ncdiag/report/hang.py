@@ -18,11 +18,28 @@ from ncdiag.model import SCHEMA, Cause
 from ncdiag.report.console import make_console
 from ncdiag.report.plain import one_line, plain
 
-KINDS = {"hang": "bold red", "failed": "bold red", "progressing": "bold green", "healthy": "bold green", "unknown": "bold magenta"}
-STATES = {"stuck": "bold red", "stopped": "bold red", "dead": "bold red", "missing": "bold red", "progressing": "green",
-          "waiting": "dim", "unknown": "magenta"}
+KINDS = {
+    "hang": "bold red",
+    "failed": "bold red",
+    "progressing": "bold green",
+    "healthy": "bold green",
+    "unknown": "bold magenta",
+}
+STATES = {
+    "stuck": "bold red",
+    "stopped": "bold red",
+    "dead": "bold red",
+    "missing": "bold red",
+    "progressing": "green",
+    "waiting": "dim",
+    "unknown": "magenta",
+}
 EVIDENCE = 5
 FRAMES = 6
+NATIVE = 3
+"""Native frames shown above those of Python."""
+_PYTHON = re.compile(r"\.py:\d+\)|\((?:<string>|<frozen |<stdin>)")
+_INTERPRETER = re.compile(r"/lib-dynload/|libpython3|\(python3?[\d.]*[:)]|_cpython|^_?Py[A-Z_]|^sock_|^time_")
 _WRAPPERS = re.compile(r"c10d_logger\.py:|contextlib\.py:|pybind11::|^\?|^_start |^__libc_start|libpython[\d.]+\.so")
 """Frames that say nothing: decorators, binding layers, the interpreter."""
 NOTES = 8
@@ -40,7 +57,7 @@ def verdict_as_text(verdict: Verdict, notes: Sequence[str], *, color: str | None
     _print_stacks(console, verdict.folds, None if verbose else FRAMES)
     _print_list(console, "not read", notes, None if verbose else NOTES)
     _print_list(console, "next", verdict.next, None)
-    return buffer.getvalue()
+    return buffer.text()
 
 
 def _print_verdict(console: Console, verdict: Verdict, verbose: bool) -> None:
@@ -76,8 +93,16 @@ def _table(rows: Sequence[RankVerdict]) -> Table:
         table.add_column(name, no_wrap=name not in ("waits for", "stage"), overflow="fold")
     for row in rows:
         who = str(row.rank) if row.rank is not None else one_line(row.role)
-        cells = [Text("►", "bold red") if row.culprit else "", who, *([one_line(row.node or "–")] if several else []),
-                 str(row.pid or "–"), one_line(row.stage), Text(one_line(row.state), STATES.get(row.state, "")), _since(row), _waits(row)]
+        cells = [
+            Text("►", "bold red") if row.culprit else "",
+            who,
+            *([one_line(row.node or "–")] if several else []),
+            str(row.pid or "–"),
+            one_line(row.stage),
+            Text(one_line(row.state), STATES.get(row.state, "")),
+            _since(row),
+            _waits(row),
+        ]
         table.add_row(*cells)
     return table
 
@@ -108,18 +133,35 @@ def _print_stacks(console: Console, folds: Sequence[Fold], limit: int | None) ->
         head.append("odd one out: " if fold.odd else "", "bold red")
         head.append(", ".join(one_line(name) for name in fold.ranks), "bold")
         console.print(head)
-        frames = fold.frames if limit is None else [frame for frame in fold.frames if not _WRAPPERS.search(frame)]
-        for frame in frames[:limit]:
+        frames = fold.frames if limit is None else _telling(fold.frames, limit)
+        for frame in frames:
             console.print(Text("    " + _short(one_line(frame))), soft_wrap=True)
-        if limit is not None and len(frames) > limit:
-            console.print(Text(f"    … {len(frames) - limit} more (ncdiag -v)", "dim"))
+        if len(frames) < len(fold.frames):
+            console.print(Text(f"    … {len(fold.frames) - len(frames)} more (ncdiag -v)", "dim"))
+
+
+def _telling(frames: Sequence[str], limit: int) -> list[str]:
+    """The frames that say most: the innermost native ones, then Python's, without wrappers; the interpreter's own modules say nothing."""
+    plainer = [frame for frame in frames if not _WRAPPERS.search(frame)]
+    native = [frame for frame in plainer if not _PYTHON.search(frame)]
+    python = [frame for frame in plainer if _PYTHON.search(frame)]
+    outside = [frame for frame in native if not _INTERPRETER.search(frame)] or native
+    kept = set(outside[: NATIVE if python else limit])
+    kept.update(python[: limit - min(len(outside), NATIVE)])
+    return [frame for frame in plainer if frame in kept]
 
 
 def _short(frame: str) -> str:
     """Without the folders above site-packages, and without the template arguments of C++ names."""
     name, _, place = frame.rpartition(" (")
-    place = re.sub(r"^.*/(?:site-packages|dist-packages|lib/python3\.\d+)/|^.*/(?=[^/]+\.so)", "", place).replace(":0)", ")")
-    while "<" in name and ">" in name and (bare := re.sub(r"<(?!module|listcomp|lambda|locals|genexpr)[^<>]*>", "", name)) != name:
+    place = re.sub(r"^.*/(?:site-packages|dist-packages|lib/python3\.\d+)/|^.*/(?=[^/]+\.so)", "", place).replace(
+        ":0)", ")"
+    )
+    while (
+        "<" in name
+        and ">" in name
+        and (bare := re.sub(r"<(?!module|listcomp|lambda|locals|genexpr)[^<>]*>", "", name)) != name
+    ):
         name = bare
     return f"{name if len(name) <= NAME else name[:NAME] + '…'} ({place}" if name else frame
 
@@ -138,5 +180,17 @@ def _print_list(console: Console, title: str, lines: Sequence[str], limit: int |
 def verdict_as_json(command: str, verdict: Verdict, notes: Sequence[str], code: int) -> str:
     """The contract for automation, plus `verdict`, `summary`, `waits`, `folds` and `not_read`."""
     data: dict[str, Any] = verdict.as_dict()
-    return json.dumps(redact.data({"schema": SCHEMA, "command": command, "verdict": data.pop("kind"), "summary": data.pop("summary"),
-                                   **data, "not_read": list(notes), "exit": int(code)}), indent=1)
+    return json.dumps(
+        redact.data(
+            {
+                "schema": SCHEMA,
+                "command": command,
+                "verdict": data.pop("kind"),
+                "summary": data.pop("summary"),
+                **data,
+                "not_read": list(notes),
+                "exit": int(code),
+            }
+        ),
+        indent=1,
+    )

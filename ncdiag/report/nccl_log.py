@@ -38,7 +38,7 @@ def log_as_text(facts: NcclFacts, *, color: str | None, every_rank: bool = False
         _every_rank(console, facts)
     for note in facts.notes:
         console.print(Text(f"note: {plain(note)}", "dim"))
-    return "".join(line.rstrip() + "\n" for line in buffer.getvalue().splitlines())
+    return buffer.text()
 
 
 def _head(console: Console, facts: NcclFacts) -> None:

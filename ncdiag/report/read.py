@@ -95,7 +95,7 @@ def _json(path: str) -> Any:
         raise ValueError(f"larger than {MAX_BYTES >> 20} MiB")
     try:
         return json.loads(raw)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise ValueError("no JSON; ncdiag report reads what ncdiag saved (for logs: ncdiag diagnose)") from None
 
 

@@ -36,7 +36,7 @@ def comparison_as_text(comparison: Comparison, *, color: str | None) -> str:
         console.print(Text(f"{len(items):,} {title}", style if items else "dim"))
         for line in _lines(items if name != "unchanged" else [item for item in items if item.status is not Status.UNKNOWN]):
             console.print(Padding(line, (0, 0, 0, 2)))
-    return "".join(line.rstrip() + "\n" for line in buffer.getvalue().splitlines())
+    return buffer.text()
 
 
 def _lines(items: list[Item]) -> list[Text]:
@@ -77,4 +77,4 @@ def figures_as_text(result: Result, *, color: str | None) -> str:
         told = " ".join(one_line(part) for part in (pair["measured"], pair["share"] and f"({pair['share']})", pair["note"]) if part)
         console.print(Text(f"{'':8}{one_line(pair['one'])} – {one_line(pair['other'])}: {told}"))
     causes = causes_as_text(result.causes, next_=result.next, notes=result.notes, color=color) if result.causes else ""
-    return buffer.getvalue() + ("\n" + causes if causes else "")
+    return buffer.text() + ("\n" + causes if causes else "")

@@ -30,7 +30,7 @@ def topology_as_text(name: str, shown: View, *, color: str | None) -> str:
         _choice(console, shown)
     for remark in shown.topology.remarks:
         console.print(Text(f"note: {plain(remark)}", "dim"))
-    return buffer.getvalue()
+    return buffer.text()
 
 
 def _trees(shown: View) -> list[Tree]:
@@ -147,7 +147,7 @@ def gpu_matrix_as_text(shown: View, *, color: str | None) -> str:
     for one in shown.gpus:
         table.add_row(one.gpu.label, *[_gpu_cell(one, other) for other in shown.gpus])
     console.print(table)
-    return buffer.getvalue()
+    return buffer.text()
 
 
 def _gpu_cell(one: GpuView, other: GpuView) -> Text:
@@ -173,4 +173,4 @@ def graphs_as_text(name: str, graphs: Graphs, *, color: str | None) -> str:
     console.print(table)
     for remark in graphs.remarks:
         console.print(Text(f"note: {plain(remark)}", "dim"))
-    return buffer.getvalue()
+    return buffer.text()

@@ -29,7 +29,7 @@ PAYLOADS = {
     "newline": 'up\n# HELP fake x\nfake{a="b"} 1\nok      all is well',
     "label": '\\"} 1\nncdiag_fake{x="',
     "markup": "[bold red]not markup[/] [link=http://192.0.2.1]x[/link]",
-    "long": "x" * 20000,
+    "long": "x" * 4000,
     "set": "gpu[01-99999999999999999999],,[[[",
     "secret": "HF_TOKEN=hf_aBcD1234aBcD1234aBcD",
 }
