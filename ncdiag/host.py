@@ -361,7 +361,8 @@ class Recorded(Host):
 
     def list(self, path: str) -> List[str]:
         try:
-            return self._tree.list(path)
+            told = self._meta.get("listed", {}).get(self._tree.resolve(path), ())
+            return sorted({*self._tree.list(path), *told})
         except OSError as error:
             raise _error(path, error) from None
 

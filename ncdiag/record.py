@@ -36,8 +36,10 @@ class Recorder(Host):
             "answers": {},
             "stat": {},
             "space": {},
+            "listed": {},
         }
         self._lock = threading.Lock()
+        self._places: dict[str, str] = {}
 
     @property
     def node(self) -> str:
@@ -45,7 +47,15 @@ class Recorder(Host):
 
     def _place(self, path: str) -> str:
         """The real place of `path`, with the links on the way put into the tree."""
-        done, todo = "/", [part for part in path.split("/") if part not in ("", ".")][::-1]
+        folder, _, name = path.rpartition("/")
+        if name in ("", ".", ".."):
+            return self._resolve("/", path)
+        if folder not in self._places:
+            self._places[folder] = self._resolve("/", folder)
+        return self._resolve(self._places[folder], name)
+
+    def _resolve(self, done: str, path: str) -> str:
+        todo = [part for part in path.split("/") if part not in ("", ".")][::-1]
         for _ in range(400):
             if not todo:
                 break
@@ -102,6 +112,7 @@ class Recorder(Host):
         with self._lock:
             place = self._place(path)
             self._tree.add_folder(place)
+            self._meta["listed"][place] = names
             for name in names:
                 self._remember_name(posixpath.join(place, name))
         return names
@@ -174,11 +185,17 @@ class Recorder(Host):
     def save(self, path: str) -> None:
         """Write the tree: a `.tar.gz` file (mode 0600) or a folder (mode 0700). Raises OSError."""
         self._meta.setdefault("environ", None)
+        self._meta["listed"] = {place: self._unread(place, names) for place, names in self._meta["listed"].items()}
         self._tree.add_file("/META.json", json.dumps(self._meta, indent=1, sort_keys=True).encode())
         if path.endswith((".tar.gz", ".tgz")):
             self._save_tar(path)
         else:
             self._save_folder(path)
+
+    def _unread(self, place: str, names: Sequence[str]) -> Sequence[str]:
+        """Those of a folder's names that the tree does not hold: seen in a listing only, as device nodes and libraries are."""
+        known = (self._tree.files, self._tree.links, self._tree.folders)
+        return [name for name in names if not any(posixpath.join(place, name) in held for held in known)]
 
     def _save_tar(self, path: str) -> None:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
