@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
-from ncdiag.bandwidth.isolate import Search, Test, most_rounds
+from ncdiag.bandwidth.isolate import Pair, Search, most_rounds
 
 RAILS = tuple(f"mlx5_{number}" for number in range(8))
 LEAF = 8
@@ -49,7 +49,7 @@ class Cluster:
             return "rail"
         return "node" if node in self.whole or node in self.stuck else "group"
 
-    def pair(self, test: Test) -> float | None:
+    def pair(self, test: Pair) -> float | None:
         if {test.one, test.other} & self.stuck:
             return None
         value = 1.0

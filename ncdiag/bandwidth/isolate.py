@@ -38,7 +38,7 @@ def most_rounds(nodes: int) -> int:
 
 
 @dataclass(frozen=True)
-class Test:
+class Pair:
     """One pair, all its NICs or one."""
 
     one: str
@@ -88,16 +88,16 @@ class Search:
         self.limit = most_rounds(len(self.nodes))
         self.usual: float | None = None
         self.threshold = slow_below
-        self.results: list[tuple[Test, float | None]] = []
+        self.results: list[tuple[Pair, float | None]] = []
         self.verdicts: list[Verdict] = []
         self._random = random.Random(seed)
         self._clean_votes = 1 if len(self.nodes) <= FEW else VOTES  # few nodes: noise only ever slows, so the best test counts
         self._state = {node: _Node() for node in self.nodes}
-        self._slow_pairs: list[Test] = []
+        self._slow_pairs: list[Pair] = []
         self._steps = self._plan()
-        self._answers: dict[Test, float | None] = {}
+        self._answers: dict[Pair, float | None] = {}
 
-    def next_round(self) -> list[Test]:
+    def next_round(self) -> list[Pair]:
         """Disjoint tests to be run side by side; empty when the search is over."""
         if self.rounds >= self.limit:
             if self._steps is not None:
@@ -108,14 +108,14 @@ class Search:
         self.rounds += bool(tests)
         return tests
 
-    def take(self, answers: Mapping[Test, float | None]) -> None:
+    def take(self, answers: Mapping[Pair, float | None]) -> None:
         """GB/s of every test of the round; None: stuck."""
         self._answers = dict(answers)
         self.results += list(answers.items())
 
     # --- the plan -----------------------------------------------------------------------------------------------------------------------
 
-    def _plan(self) -> Generator[list[Test], None, None]:
+    def _plan(self) -> Generator[list[Pair], None, None]:
         groups: list[list[str]] = []
         if len(self.nodes) <= FEW:
             yield from self._table(groups)
@@ -127,7 +127,7 @@ class Search:
                 for test in tests:
                     self._screened(test)
         suspects = [node for node in self.nodes if self._state[node].screen_slow]
-        if not suspects:
+        if not suspects and not self._slow_pairs:
             return
         yield from self._retest(suspects)
         self._bad = [node for node in suspects if self._state[node].slow >= VOTES]
@@ -139,7 +139,7 @@ class Search:
         yield from self._paths()
         self._conclude(groups, bad_rails, open_)
 
-    def _matching(self, nodes: Sequence[str]) -> list[Test]:
+    def _matching(self, nodes: Sequence[str]) -> list[Pair]:
         """Random disjoint pairs that have not met, as far as can be; an odd one out rests."""
         order = list(nodes)
         self._random.shuffle(order)
@@ -150,7 +150,7 @@ class Search:
             other = order.pop(index)
             self._state[one].partners.add(other)
             self._state[other].partners.add(one)
-            tests.append(Test(one, other))
+            tests.append(Pair(one, other))
         return tests
 
     def _learn_usual(self) -> None:
@@ -162,10 +162,10 @@ class Search:
         deviation = 1.4826 * statistics.median(abs(math.log(value / self.usual)) for value in values)
         self.threshold = math.exp(-min(max(SIGMAS * deviation, -math.log(1 - LEAST_DROP)), -math.log(1 - MOST_DROP)))
 
-    def _table(self, groups: list[list[str]]) -> Iterator[list[Test]]:
+    def _table(self, groups: list[list[str]]) -> Iterator[list[Pair]]:
         """Few nodes: all pairs. Who is fast with somebody belongs together; the largest such company is healthy, or none is known to be."""
         for pairs in round_robin(self.nodes):
-            tests = [Test(one, other) for one, other in pairs]
+            tests = [Pair(one, other) for one, other in pairs]
             yield tests
         best = max((value for _, value in self.results if value), default=None)
         self.usual = best
@@ -189,7 +189,7 @@ class Search:
         reference = usual or self.usual
         return value is None or (reference is not None and value < self.threshold * reference)
 
-    def _screened(self, test: Test) -> None:
+    def _screened(self, test: Pair) -> None:
         value = self._answers.get(test)
         slow = self._is_slow(value)
         if slow:
@@ -205,7 +205,7 @@ class Search:
         cleared = [node for node in self.nodes if self._state[node].screen_slow and self._state[node].clean >= self._clean_votes and not self._state[node].slow]
         return good + cleared
 
-    def _retest(self, suspects: Sequence[str]) -> Iterator[list[Test]]:
+    def _retest(self, suspects: Sequence[str]) -> Iterator[list[Pair]]:
         """Every suspect with known-good partners until its votes agree."""
         for node in suspects:
             self._state[node].clean = 0
@@ -223,7 +223,7 @@ class Search:
                 index = next((i for i, other in enumerate(good) if other not in self._state[node].partners), len(good) - 1)
                 partner = good.pop(index)
                 self._state[node].partners.add(partner)
-                tests.append(Test(node, partner))
+                tests.append(Pair(node, partner))
             yield tests
             for test in tests:
                 self._vote(test)
@@ -240,7 +240,7 @@ class Search:
             state.ratios = [value / self.usual for value in values if value is not None and self.usual]
             state.slow = VOTES if values and all(self._is_slow(value) for value in values) else 1
 
-    def _vote(self, test: Test) -> None:
+    def _vote(self, test: Pair) -> None:
         state, value = self._state[test.one], self._answers.get(test)
         if self._is_slow(value):
             state.slow += 1
@@ -250,7 +250,7 @@ class Search:
         if value is not None and self.usual:
             state.ratios.append(value / self.usual)
 
-    def _mingle(self, groups: list[list[str]]) -> Iterator[list[Test]]:
+    def _mingle(self, groups: list[list[str]]) -> Iterator[list[Pair]]:
         """Bad nodes with each other: who is fast together shares what is slow."""
         alive = [node for node in self._bad if self._state[node].stuck < self._state[node].slow]
         together = {node: {node} for node in alive}
@@ -268,7 +268,7 @@ class Search:
             if len(members) > 1:
                 groups.append(list(members))
 
-    def _by_rail(self, bad_rails: dict[str, list[str]]) -> Iterator[list[Test]]:
+    def _by_rail(self, bad_rails: dict[str, list[str]]) -> Iterator[list[Pair]]:
         """Bad nodes over one NIC at a time, with known-good partners, beside good pairs over the same NIC."""
         several = [node for node in self._bad if len(self.rails.get(node, ())) > 1]
         turns: dict[str, list[str]] = {}
@@ -278,8 +278,8 @@ class Search:
         for rail, nodes in turns.items():
             good = [node for node in self._good() if rail in self.rails.get(node, ())]
             self._random.shuffle(good)
-            tests = [Test(node, good.pop(), rail) for node in nodes if good]
-            controls = [Test(good.pop(), good.pop(), rail) for _ in range(CONTROLS) if len(good) > 1]
+            tests = [Pair(node, good.pop(), rail) for node in nodes if good]
+            controls = [Pair(good.pop(), good.pop(), rail) for _ in range(CONTROLS) if len(good) > 1]
             if not tests:
                 continue
             yield tests + controls
@@ -289,7 +289,7 @@ class Search:
                 if centre and self._is_slow(self._answers.get(test), centre):
                     bad_rails.setdefault(test.one, []).append(rail)
 
-    def _paths(self) -> Iterator[list[Test]]:
+    def _paths(self) -> Iterator[list[Pair]]:
         """Slow pairs whose nodes both turned out good, with each other again."""
         open_ = [test for test in self._slow_pairs if not {test.one, test.other} & set(self._bad) and self._both_clean(test)]
         for turn in range(VOTES):
@@ -309,7 +309,7 @@ class Search:
                     ratio = value / self.usual if value is not None and self.usual else None
                     self.verdicts.append(Verdict("path", (test.one, test.other), (), ratio, value is None, 1 + VOTES))
 
-    def _both_clean(self, test: Test) -> bool:
+    def _both_clean(self, test: Pair) -> bool:
         return all(self._state[node].clean >= self._clean_votes for node in (test.one, test.other))
 
     # --- conclusions ------------------------------------------------------------------------------------------------------------------------

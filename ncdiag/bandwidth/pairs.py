@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ncdiag.bandwidth import sweep
-from ncdiag.bandwidth.isolate import Search, Test, Verdict
+from ncdiag.bandwidth.isolate import Pair, Search, Verdict
 from ncdiag.bandwidth.session import Outcome, Place, Session
 from ncdiag.bandwidth.symptoms import LOSS, SLOW_CPU, Symptoms, idle_loss, symptoms
 
@@ -80,7 +80,7 @@ def isolate(session: Session, chosen: Units, how: Pairwise, say: Callable[[str],
         say(f"round {search.rounds}: {len(tests)} pairs")
         alive = [test for test in tests if _alive(session, chosen, test)]
         outcomes = session.run([_job(chosen, test, how, ("all_reduce",)) for test in alive])
-        answers: dict[Test, float | None] = dict.fromkeys(tests)
+        answers: dict[Pair, float | None] = dict.fromkeys(tests)
         for test, outcome in zip(alive, outcomes, strict=True):
             answers[test] = _busbw(outcome)
             result.tests.append(_record(search.rounds, test, outcome, answers[test]))
@@ -124,11 +124,11 @@ def _rails(session: Session, places: Sequence[Place]) -> tuple[str, ...]:
     return tuple(facts.get("hcas") or ())
 
 
-def _alive(session: Session, chosen: Units, test: Test) -> bool:
+def _alive(session: Session, chosen: Units, test: Pair) -> bool:
     return all(session.agents[place.agent].alive for name in (test.one, test.other) for place in chosen[name])
 
 
-def _job(chosen: Units, test: Test, how: Pairwise, ops: Sequence[str], itself: str = "cpu") -> Any:
+def _job(chosen: Units, test: Pair, how: Pairwise, ops: Sequence[str], itself: str = "cpu") -> Any:
     count = min(len(chosen[test.one]), len(chosen[test.other]))
     places = [*chosen[test.one][:count], *chosen[test.other][:count]]
     env = {**how.env, **({"NCCL_IB_HCA": f"={test.rail}"} if test.rail else {})}
@@ -142,7 +142,7 @@ def _busbw(outcome: Outcome) -> float | None:
     return best.busbw * best.time_s / best.median_s if outcome.ok and best else None  # the median: what a passing load does little to
 
 
-def _record(number: int, test: Test, outcome: Outcome, value: float | None) -> dict[str, Any]:
+def _record(number: int, test: Pair, outcome: Outcome, value: float | None) -> dict[str, Any]:
     rows = sweep.rows(outcome)
     return {
         "round": number,
@@ -163,10 +163,10 @@ def _examine(session: Session, chosen: Units, how: Pairwise, result: Isolation, 
     good = [node for node in chosen if node not in named]
     for number, node in enumerate(dict.fromkeys(named)):
         partners = good or [other for other in chosen if other != node]
-        if not partners or not _alive(session, chosen, Test(node, partners[0])):
+        if not partners or not _alive(session, chosen, Pair(node, partners[0])):
             result.symptoms[node] = Symptoms(stuck=True)
             continue
         say(f"looking at {node}")
-        test = Test(node, partners[number % len(partners)])
+        test = Pair(node, partners[number % len(partners)])
         outcome = session.run([_job(chosen, test, how, ("all_reduce", "forward", "backward"), itself="all")])[0]
         result.symptoms[node] = symptoms(outcome, IDLE_BYTES)

@@ -77,7 +77,7 @@ def _row(op: str, size: int, count: int, dtype: str, in_place: bool, half: Seque
 
 def perftest(text: str) -> Results:
     """`rows`: size, iterations, peak, average (GB/s) and million messages a second; with what the header says of device, link and MTU."""
-    header = dict(re.findall(r"^\s*([A-Z][\w ]*?)\s*:\s*(\S+(?: \S+)*?)(?:\s{2,}|\t|$)", text, re.M))
+    header = dict(re.findall(r"([A-Z][\w -]*?)\s*: (\S+)", text))
     unit = 0.125 if re.search(r"BW average\[Gb/sec\]", text) else 1 / 1e9 * (1 << 20) if "MB/sec" in text or "MiB/sec" in text else 1e-3
     rows = [
         {"size_bytes": int(size), "iterations": int(count), "peak_gbytes_s": float(peak) * unit, "average_gbytes_s": float(average) * unit, "mpps": float(rate)}

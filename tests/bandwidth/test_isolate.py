@@ -1,0 +1,119 @@
+"""The search for bad nodes, on small truths without noise, with noise, and with nodes that get stuck."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Mapping
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ncdiag.bandwidth.isolate import Pair, Search, most_rounds, round_robin
+
+Measure = Callable[[Pair], float | None]
+RAILS = tuple(f"mlx5_{number}" for number in range(4))
+
+
+def run(search: Search, measure: Measure) -> Search:
+    while tests := search.next_round():
+        names = [node for test in tests for node in (test.one, test.other)]
+        assert len(names) == len(set(names)), "tests of one round share a node"
+        search.take({test: measure(test) for test in tests})
+    assert search.rounds <= most_rounds(len(search.nodes))
+    return search
+
+
+def cluster(bad: Mapping[str, float | None], noise: float = 0.0, seed: int = 1) -> Measure:
+    """`bad`: node -> its share of the usual 97 GB/s, None: it gets stuck."""
+    chance = random.Random(seed)
+
+    def measure(test: Pair) -> float | None:
+        shares = [bad.get(node, 1.0) for node in (test.one, test.other)]
+        if None in shares:
+            return None
+        return 97.0 * min(share for share in shares if share is not None) * math.exp(chance.gauss(0, noise))
+
+    return measure
+
+
+def blamed(search: Search) -> dict[str, str]:
+    return {"+".join(verdict.nodes): verdict.kind for verdict in search.verdicts}
+
+
+@pytest.mark.parametrize("count", [4, 5, 8, 9, 16, 33, 200])
+def test_one_slow_node_is_found(count: int) -> None:
+    nodes = [f"n{number}" for number in range(count)]
+    assert blamed(run(Search(nodes), cluster({"n2": 0.4}))) == {"n2": "node"}
+
+
+@pytest.mark.parametrize("count", [4, 16, 64])
+def test_a_healthy_cluster_blames_nobody_and_stops_early(count: int) -> None:
+    search = run(Search([f"n{number}" for number in range(count)]), cluster({}, noise=0.01))
+    assert search.verdicts == []
+    assert search.rounds <= max(2, count - 1 if count <= 8 else 2)
+
+
+def test_a_stuck_node_is_named_as_stuck() -> None:
+    (verdict,) = run(Search([f"n{number}" for number in range(12)]), cluster({"n7": None})).verdicts
+    assert (verdict.kind, verdict.nodes, verdict.stuck, verdict.ratio) == ("node", ("n7",), True, None)
+
+
+def test_most_of_few_nodes_may_be_bad() -> None:
+    """Two of six are healthy; the pair of them says what is usual."""
+    search = run(Search(list("abcdef"), slow_below=0.5), cluster({"c": 0.1, "d": 0.3, "e": None, "f": 0.2}))
+    assert blamed(search) == dict.fromkeys("cdef", "node")
+
+
+def test_two_nodes_cannot_be_told_apart() -> None:
+    search = run(Search(["a", "b"]), lambda test: None)
+    assert {verdict.kind for verdict in search.verdicts} <= {"node", "unsure"}
+
+
+def test_a_bad_nic_is_told_from_a_bad_node() -> None:
+    nodes = [f"n{number}" for number in range(20)]
+    truth = {"n3": ("mlx5_2", 0.3)}
+
+    def measure(test: Pair) -> float:
+        share = 1.0
+        for node in (test.one, test.other):
+            if node in truth and test.rail in (None, truth[node][0]):
+                share = min(share, truth[node][1])
+        return (97.0 if test.rail is None else 24.0) * share
+
+    (verdict,) = run(Search(nodes, {node: RAILS for node in nodes}), measure).verdicts
+    assert (verdict.kind, verdict.nodes, verdict.rails) == ("rail", ("n3",), ("mlx5_2",))
+
+
+def test_nodes_behind_one_slow_uplink_are_a_group() -> None:
+    nodes = [f"n{number:02d}" for number in range(40)]
+    inside = set(nodes[8:12])
+
+    def measure(test: Pair) -> float:
+        return 97.0 * (0.5 if (test.one in inside) != (test.other in inside) else 1.0)
+
+    assert blamed(run(Search(nodes), measure)) == {"+".join(nodes[8:12]): "group"}
+
+
+def test_a_path_between_two_good_nodes() -> None:
+    """Found where the two happen to meet in the screening: with few nodes they always do."""
+    def measure(test: Pair) -> float:
+        return 97.0 * (0.3 if {test.one, test.other} == {"a", "b"} else 1.0)
+
+    assert blamed(run(Search(list("abcdef")), measure)) in ({"a+b": "path"}, {"b+a": "path"})
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(10, 60), st.integers(0, 3), st.integers(0, 10_000))
+def test_any_few_bad_nodes_among_many(count: int, number: int, seed: int) -> None:
+    nodes = [f"n{index}" for index in range(count)]
+    bad = dict.fromkeys(random.Random(seed).sample(nodes, min(number, count // 8)), 0.35)
+    search = run(Search(nodes, seed=seed), cluster(bad, noise=0.01, seed=seed))
+    assert blamed(search) == dict.fromkeys(bad, "node")
+
+
+def test_round_robin_meets_everybody_once() -> None:
+    for names in (list("abcd"), list("abcde")):
+        met = [frozenset(pair) for pairs in round_robin(names) for pair in pairs]
+        assert len(met) == len(set(met)) == len(names) * (len(names) - 1) // 2

@@ -1,0 +1,118 @@
+"""Occupancy, baseline, symptoms, an engine's share and the findings, from plain data."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ncdiag.bandwidth import baseline, judge
+from ncdiag.bandwidth.engine_share import Curve, Load, Machine, Shape, forwards
+from ncdiag.bandwidth.expect import Expectation, socket_efficiency
+from ncdiag.bandwidth.isolate import Verdict
+from ncdiag.bandwidth.occupancy import taken
+from ncdiag.bandwidth.pairs import Isolation
+from ncdiag.bandwidth.symptoms import Symptoms
+
+from .test_tables import row
+
+UUID = "1f1f-0001"
+
+
+def node(users: list[dict[str, Any]], used: float = 3.0, error: str = "") -> dict[str, Any]:
+    gpus: dict[str, Any] = {"error": error} if error else {"users": users, "used_mib": {f"GPU-{UUID}": used}}
+    return {"cuda": [{"name": "NVIDIA H200", "uuid": UUID}], "gpus": gpus}
+
+
+def test_idle_gpus_are_free() -> None:
+    assert taken("gpu01", node([])) == []
+
+
+def test_a_user_is_named() -> None:
+    (said,) = taken("gpu01", node([{"uuid": f"GPU-{UUID}", "pid": 77, "mib": 70000.0, "user": "eva", "command": "VLLM::Worker_TP0"}], 70000))
+    assert said == "gpu01: GPU 0 is used by pid 77 of eva, 70000 MiB: VLLM::Worker_TP0"
+
+
+def test_a_gpu_that_is_not_ours_does_not_matter() -> None:
+    assert taken("gpu01", node([{"uuid": "GPU-2222", "pid": 77, "mib": 70000.0, "user": "eva", "command": "x"}])) == []
+
+
+def test_memory_held_by_an_unseen_process() -> None:
+    assert "cannot be seen" in taken("gpu01", node([], 40000))[0]
+
+
+def test_what_could_not_be_asked_is_not_free() -> None:
+    assert "could not say" in taken("gpu01", node([], error="timed out"))[0]
+
+
+def test_baseline_round_trip_and_change(tmp_path: Path) -> None:
+    path = str(tmp_path / "kept.json")
+    about = {"nodes": ["a"], "ranks": 2, "backend": "nccl", "dtype": "float32"}
+    baseline.save(path, [row()], about)
+    (same,), doubts = baseline.compare(baseline.load(path), [row(time_s=1.02e-3)], about)
+    assert not same.significant and doubts == []
+    (slower,), doubts = baseline.compare(baseline.load(path), [row(time_s=1.5e-3)], {**about, "ranks": 4})
+    assert slower.significant and slower.ratio == pytest.approx(1 / 1.5)
+    assert doubts == ["ranks: 2 then, 4 now"]
+    assert [finding.status.value for finding in judge.changes([slower], doubts)] == ["unknown", "warn"]
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"schema": 2, "rows": []}', '{"schema": 1}'])
+def test_a_file_that_is_no_baseline(tmp_path: Path, text: str) -> None:
+    (tmp_path / "b.json").write_text(text)
+    with pytest.raises(baseline.BaselineError, match=r"b\.json"):
+        baseline.load(str(tmp_path / "b.json"))
+
+
+@pytest.mark.parametrize(
+    ("symptoms", "kind"),
+    [
+        (Symptoms(stuck=True), "dead"),
+        (Symptoms(out_gbytes_s=0.02, in_gbytes_s=1.0, idle_loss_out=0.0, cpu_ratio=1.1), "throttled-out"),
+        (Symptoms(out_gbytes_s=1.0, in_gbytes_s=0.02, idle_loss_out=0.0, cpu_ratio=1.1), "throttled-in"),
+        (Symptoms(out_gbytes_s=0.3, in_gbytes_s=0.9, idle_loss_out=0.03, cpu_ratio=1.0), "lossy"),
+        (Symptoms(out_gbytes_s=0.1, in_gbytes_s=0.1, idle_loss_out=0.0, cpu_ratio=6.0), "cpu"),
+        (Symptoms(out_gbytes_s=10.0, in_gbytes_s=10.0, counters={"packet_seq_err": 3}), "rdma-errors"),
+        (Symptoms(out_gbytes_s=10.0, in_gbytes_s=10.0), "slow"),
+    ],
+)
+def test_kinds_of_bad_nodes(symptoms: Symptoms, kind: str) -> None:
+    assert symptoms.kind == kind
+    (finding,) = judge.isolated(Isolation([Verdict("node", ("gpu07",), (), 0.2)], {"gpu07": symptoms}))
+    assert finding.status.value == "fail" and finding.cause and "gpu07" in finding.summary
+
+
+def test_against_expectation() -> None:
+    wanted = Expectation(97.0, "2×400 Gb/s", remarks=["NET/IB without GDR on gpu07"], causes=[("gdr-disabled", "gpu07", "NET/IB without GDR on gpu07")])
+    (finding,) = judge.against([row(time_s=(1 << 28) / 71e9)], wanted, None, "nccl")
+    assert finding.summary == "71 GB/s of about 97 expected on 2×400 Gb/s: NET/IB without GDR on gpu07"
+    assert (finding.status.value, finding.cause, finding.where["node"]) == ("warn", "gdr-disabled", "gpu07")
+
+
+def test_small_sizes_are_not_judged_as_bandwidth() -> None:
+    (finding,) = judge.against([row(size_bytes=4096)], Expectation(97.0), None, "nccl")
+    assert finding.status.value == "unknown"
+
+
+def test_wrong_data_fails() -> None:
+    assert [finding.status.value for finding in judge.data([row(wrong=3)])] == ["fail"]
+
+
+def test_share_of_a_step() -> None:
+    """80 layers of 8192 in bfloat16 over a link of 50 GB/s without latency: the arithmetic by hand."""
+    rows = [row(op=op, size_bytes=size, time_s=size / 50e9, median_s=size / 50e9) for op in ("all_reduce", "send_recv") for size in (1 << 14, 1 << 28)]
+    shape = Shape(layers=80, hidden=8192, parameters=70 * 10**9, active_parameters=70 * 10**9, weights_bytes=140 * 10**9)
+    found = forwards(shape, Load(32, 8192), Curve(rows, "all_reduce"), Curve(rows, "send_recv"), 2, 2, Machine(4000.0, 700.0))
+    decode = next(one for one in found if one.layout == "TP=2" and one.what == "decode step")
+    assert (decode.all_reduces, decode.all_reduce_bytes) == (160, 32 * 8192 * 2)
+    assert decode.communication_s == pytest.approx(160 * 32 * 8192 * 2 / 50e9)
+    assert decode.compute_s == pytest.approx(140e9 / 2 / (4000e9 * 0.8))
+    pipeline = next(one for one in found if one.layout == "PP=2" and one.what == "prefill")
+    assert (pipeline.sends, pipeline.all_reduces) == (2, 0)
+    assert pipeline.communication_s == pytest.approx(2 * 8192 * 8192 * 2 / 50e9)
+    assert pipeline.communication_s < next(one for one in found if one.layout == "TP=2" and one.what == "prefill").communication_s
+
+
+def test_socket_efficiency() -> None:
+    assert socket_efficiency(1500) == pytest.approx(0.9415, abs=1e-3)
