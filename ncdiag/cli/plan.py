@@ -12,9 +12,10 @@ from ncdiag.exits import Exit
 from ncdiag.report.console import plain
 from ncdiag.report.plan import render
 from ncdiag.sizing.config import ConfigError
-from ncdiag.sizing.gpus import GpuError, parse_gpus
+from ncdiag.sizing.gpus import Cluster, GpuError, parse_gpus
 from ncdiag.sizing.plan import KV_BYTES, Request, make_plan
 
+NODE_TIMEOUT_S = 60.0
 DTYPES = ("auto", "bfloat16", "float16", "half", "float32")
 
 
@@ -25,6 +26,15 @@ DTYPES = ("auto", "bfloat16", "float16", "half", "float32")
     multiple=True,
     metavar="NAMExCOUNT[*NODES]",
     help="The GPUs of a node, and how many such nodes: H100x8, H100x8*2, 48GBx4. Without it, H100x8 is assumed.",
+)
+@click.option(
+    "--nodes",
+    metavar="WHERE",
+    help="Read the GPUs from these nodes in place of --gpus: local, ssh:NODESET, ray, slurm, file:SNAPSHOT …",
+)
+@click.option("--ssh-user", metavar="USER", help="With --nodes over SSH: log in as this user.")
+@click.option(
+    "--ssh-config", type=click.Path(dir_okay=False, exists=True), help="With --nodes over SSH: this configuration file."
 )
 @click.option("--nodes-count", type=click.IntRange(1, 10000), metavar="N", help="How many equal nodes there are.")
 @click.option("--max-model-len", type=click.IntRange(1, 2**31), metavar="TOKENS", help="Default: the model's context.")
@@ -51,9 +61,14 @@ DTYPES = ("auto", "bfloat16", "float16", "half", "float32")
     "--max-num-batched-tokens", "batched", type=click.IntRange(1, 2**24), metavar="N", help="Default: vLLM's."
 )
 @output_options("text", "json")
+@click.pass_context
 def command(
+    context: click.Context,
     path: Path,
     gpus: tuple[str, ...],
+    nodes: str | None,
+    ssh_user: str | None,
+    ssh_config: str | None,
     nodes_count: int | None,
     max_model_len: int | None,
     concurrency: int,
@@ -66,12 +81,26 @@ def command(
 ) -> int:
     """Does the model fit, on how many GPUs, and should it be several nodes at all?
 
-    Reads config.json and, where they are, the safetensors index and headers. Touches no GPU and no network.
+    Reads config.json and, where they are, the safetensors index and headers. Touches no GPU; the network only with --nodes.
     """
+    if nodes is not None and (gpus or nodes_count is not None):
+        raise click.UsageError("--nodes reads the GPUs from the nodes; leave out --gpus and --nodes-count")
     try:
-        cluster = parse_gpus(gpus, nodes_count)
+        quiet = bool((context.obj or {}).get("quiet"))
+        cluster = parse_gpus(gpus, nodes_count) if nodes is None else _found(nodes, ssh_user, ssh_config, quiet)
         plan = make_plan(Request(path, cluster, max_model_len, concurrency, kv_dtype, dtype, utilization, batched))
     except (ConfigError, GpuError) as error:
         raise click.ClickException(plain(error)) from None  # one line, exit code 2
     write_result(json.dumps(plan, indent=2) + "\n" if format_ == "json" else render(plan), output)
     return Exit.OK
+
+
+def _found(nodes: str, ssh_user: str | None, ssh_config: str | None, quiet: bool) -> Cluster:
+    """The GPUs that the nodes tell of. Raises GpuError, click.UsageError."""
+    from ncdiag.cli.gather import choose_probes, gather
+    from ncdiag.model import Plan
+    from ncdiag.sizing.found import cluster_of
+
+    everything, chosen = choose_probes((), ("gpus",), ())
+    options = {"nodes": nodes, "ssh_user": ssh_user, "ssh_config": ssh_config, "folders": (), "python": None, "pid": None, "env_file": None}
+    return cluster_of(gather(everything, chosen, Plan(), {**options, "timeout_s": NODE_TIMEOUT_S}, quiet))

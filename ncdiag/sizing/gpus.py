@@ -100,6 +100,7 @@ SAME_AS: Mapping[str, str] = {
     "rtx-3090": "rtx3090",
     "rtx-5090": "rtx5090",
     "rtx-a6000": "a6000",
+    "rtx-6000-ada": "rtx6000-ada",
     "mi300": "mi300x",
     "mi325": "mi325x",
     "mi355": "mi355x",
@@ -156,6 +157,11 @@ def _one(word: str) -> Cluster:
     return Cluster(_named(name), count, nodes)
 
 
+def gpu_of_size(gib: int) -> Gpu:
+    """A GPU of which only the memory is known: PCIe, as that claims least."""
+    return _gpu(f"{gib}GB", gib * 1024, 1)
+
+
 def _named(name: str) -> Gpu:
     key = re.sub(r"[ _]+", "-", name.strip().lower()).removeprefix("nvidia-").removeprefix("amd-")
     found = GPUS.get(SAME_AS.get(key, key))
@@ -163,6 +169,6 @@ def _named(name: str) -> Gpu:
         return found
     size = re.fullmatch(r"(\d{1,4})-?g(?:i)?b?", key)
     if size and int(size[1]):
-        return _gpu(f"{size[1]}GB", int(size[1]) * 1024, 1)
+        return gpu_of_size(int(size[1]))
     known = ", ".join(gpu.name for gpu in GPUS.values())
     raise GpuError(f"--gpus: {name[:40]!r} is not known; give a size such as 80GBx8, or one of {known}")
