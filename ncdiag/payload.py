@@ -92,12 +92,27 @@ def probe_files(folders: Sequence[str] = ()) -> dict[str, str]:
     return files
 
 
+def _wanted(probes: dict[str, str], ids: Sequence[str] | None) -> dict[str, str]:
+    """Those with these ids and what they import of each other; all without ids. Every file more is compiled on every node."""
+    if ids is None:
+        return probes
+    keep = {"__init__"}
+    todo = [name.replace("-", "_") for name in ids]
+    while todo:
+        name = todo.pop()
+        path = probes.get(f"ncdiag/probes/{name}.py")
+        if name not in keep and path is not None:
+            keep.add(name)
+            todo += [found.rpartition(".")[2] for found in _imports(path, name) if found.startswith("ncdiag.probes.")]
+    return {archived: path for archived, path in probes.items() if archived[len("ncdiag/probes/") : -len(".py")] in keep}
+
+
 def pack(folders: Sequence[str] = (), request: Mapping[str, Any] | None = None) -> bytes:
     """The zip; the same input gives the same bytes.
 
     `request` may hold `probes` (ids, all when missing), `python`, `pid`, `environment`, `model` and `budget_s`.
     """
-    probes = probe_files(folders)
+    probes = _wanted(probe_files(folders), (request or {}).get("probes"))
     start = ["ncdiag", "ncdiag.collect", "ncdiag.registry", "ncdiag.host"]
     for path in probes.values():
         start.extend(_imports(path, "ncdiag.probes"))
