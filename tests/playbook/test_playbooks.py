@@ -111,12 +111,7 @@ def test_no_sentence_is_cut_by_a_comment(name: str) -> None:
     assert not [line for line in lines if re.search(r"\S\s+#", line) and not re.search(r"['\"].*#.*['\"]", line)]
 
 
-_COMING = {"bandwidth", "bringup"}
-"""Commands that are named before they are there; the test below asks for their removal from this list once they are."""
-
-
 def test_the_commands_of_ncdiag_that_they_name_exist() -> None:
     text = "".join((ROOT / "playbooks" / f"{name}.yaml").read_text() for name in names())
     named = set(re.findall(r"\bncdiag\s+([a-z][a-z-]+)", text)) - {"knows", "itself", "on", "as"}
-    assert named <= set(COMMANDS) | _COMING
-    assert not _COMING & set(COMMANDS), "they are here now: take them out of the list"
+    assert named <= set(COMMANDS)
