@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -33,12 +34,12 @@ def command(obj: dict[str, Any], paths: tuple[str, ...], against: str | None, fo
     from ncdiag.report import formats
     from ncdiag.report.compare import compare
 
-    probes, _ = choose_probes(folders, (), ())
-    saved = _read(paths, probes)
+    load = functools.cache(lambda: choose_probes(folders, (), ())[0])
+    saved = _read(paths, load)
     results = [one.result for one in saved]
     comparison = None
     if against is not None:
-        comparison = compare([one.result for one in _read([against], probes)], results, against)
+        comparison = compare([one.result for one in _read([against], load)], results, against)
     code = _code(results, fail_on)
     if format_ == "json":
         write_result(formats.as_json(saved, comparison, code), output, masked=True)
@@ -50,11 +51,11 @@ def command(obj: dict[str, Any], paths: tuple[str, ...], against: str | None, fo
     return code
 
 
-def _read(paths: Sequence[str], probes: ProbeSet) -> list[Saved]:
+def _read(paths: Sequence[str], load: Callable[[], ProbeSet]) -> list[Saved]:
     from ncdiag.report.read import ReadError, read
 
     try:
-        return read(paths, probes)
+        return read(paths, load)
     except ReadError as error:
         raise click.UsageError(str(error)) from None
 

@@ -18,8 +18,9 @@ def write_findings(
     nodes = list(snapshot.nodes)
     if format_ == "json":
         from ncdiag.report.json import findings_as_json
+        from ncdiag.report.machines import machines_of
 
-        write_result(findings_as_json(command, nodes, findings, code), output, masked=True)
+        write_result(findings_as_json(command, nodes, findings, code, machines_of(snapshot)), output, masked=True)
     elif format_ != "text":
         from ncdiag.report.read import of_findings
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -48,23 +48,23 @@ class _Parts:
     names: list[str] = field(default_factory=list)
 
 
-def read(paths: Sequence[str], probes: ProbeSet) -> list[Saved]:
-    """Bundles of several nodes become one result, snapshots of several nodes too. Raises ReadError."""
+def read(paths: Sequence[str], load: Callable[[], ProbeSet]) -> list[Saved]:
+    """`load` gives the probes, where a snapshot is to be judged. Bundles of several nodes become one result, snapshots of several nodes too. Raises ReadError."""
     parts = _Parts()
     for path in paths:
         try:
-            _take(path, parts, probes)
+            _take(path, parts, load)
         except (ValueError, OSError, FleetError, bundle.BundleError, RecursionError) as error:
             reason = error.strerror or str(error) if isinstance(error, OSError) else str(error) or type(error).__name__
             raise ReadError(one_line(reason if reason.startswith((path, "cannot read")) else f"{path}: {reason}")) from None
     if parts.dumps:
         parts.saved.append(Saved(of_dumps(parts.dumps, "hang-dump", ", ".join(parts.names))))
     if parts.snapshot.nodes:
-        parts.saved.append(Saved(judged(parts.snapshot, probes, ", ".join(parts.names))))
+        parts.saved.append(Saved(judged(parts.snapshot, load(), ", ".join(parts.names))))
     return parts.saved
 
 
-def _take(path: str, parts: _Parts, probes: ProbeSet) -> None:
+def _take(path: str, parts: _Parts, load: Callable[[], ProbeSet]) -> None:
     name = os.path.basename(os.path.abspath(path)) if path != "-" else "stdin"
     content = bundle.find(path) if path != "-" else None
     if content is not None:
@@ -73,7 +73,7 @@ def _take(path: str, parts: _Parts, probes: ProbeSet) -> None:
         return
     data = None if os.path.isdir(path) or path.endswith((".tar.gz", ".tgz", ".tar", ".tar.xz")) else _json(path)
     if data is None or (isinstance(data, Mapping) and data.get("kind") == "snapshot"):
-        found = _nodes(path, data, probes)
+        found = _nodes(path, data, load)
         clash = sorted(found.nodes.keys() & parts.snapshot.nodes.keys())
         if clash:
             raise ValueError(f"the node {clash[0]} is in another of these files, too; compare them with --against")
@@ -99,10 +99,11 @@ def _json(path: str) -> Any:
         raise ValueError("no JSON; ncdiag report reads what ncdiag saved (for logs: ncdiag diagnose)") from None
 
 
-def _nodes(path: str, data: Any, probes: ProbeSet) -> Snapshot:
+def _nodes(path: str, data: Any, load: Callable[[], ProbeSet]) -> Snapshot:
     """Of a snapshot, or of a captured tree."""
     if data is not None:
         return Snapshot.from_dict(data)
+    probes = load()
     nodes: Iterable[NodeFacts] = FileFleet([path]).collect(Request(probes.sources(probes)), lambda node, what: None)
     return Snapshot({node.node: node for node in nodes})
 

@@ -19,6 +19,7 @@ from ncdiag import bundle
 from ncdiag.cli import cli
 from ncdiag.hang.content import DumpContent
 from ncdiag.model import RankState
+from tests.nccl_topology import machines as dumps
 from tests.report import samples
 from tests.report.parsed import Page
 
@@ -73,8 +74,8 @@ def test_saved_findings_say_the_same_as_when_they_were_found(saved: Path, format
         assert json.loads(judged.stdout)["findings"] == json.loads(direct.stdout)["findings"]
 
 
-def test_snapshots_and_trees_are_drawn(saved: Path) -> None:
-    for source in (saved / "snapshot.json", TREE):
+def test_snapshots_trees_and_findings_are_drawn(saved: Path) -> None:
+    for source in (saved / "snapshot.json", saved / "findings.json", TREE):
         page = Page(ncdiag("report", source, "--format", "html").stdout)
         assert [node for node in page.all("svg") if node.attributes.get("class") == "tree"]
 
@@ -94,6 +95,13 @@ def test_everything_saved_in_every_format(saved: Path, name: str, format_: str, 
         assert ElementTree.fromstring(text.encode()).tag == "testsuites"
     else:
         assert text.strip()
+
+
+def test_topologies_saved_by_topo_are_drawn(tmp_path: Path) -> None:
+    (tmp_path / "dump.xml").write_text(dumps.eight_rails())
+    assert ncdiag("topo", tmp_path / "dump.xml", "--format", "json", "-o", tmp_path / "topo.json").returncode == 0
+    page = Page(ncdiag("report", tmp_path / "topo.json", "--format", "html").stdout)
+    assert "8 of 8 ways" in page.root.text and "8 GPUs and 8 NICs" in page.root.text
 
 
 def test_a_bundle_concludes_as_diagnose_does(saved: Path) -> None:
