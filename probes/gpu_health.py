@@ -35,6 +35,7 @@ def judge(snapshot: Snapshot) -> Iterator[Finding]:
             yield ok(
                 f"{len(facts['gpus'])} x {_names(facts)}, driver {facts['driver']}", node, source="nvidia-smi -q -x"
             )
+    yield from _too_few(snapshot, counts)
     yield from _unequal(snapshot, counts)
 
 
@@ -201,6 +202,21 @@ def _driver(snapshot: Snapshot, node: str, facts: Mapping[str, Any]) -> Iterator
             expected=wanted,
             cause="driver-too-old",
             remedy="update the driver, or install the engine's build for the older CUDA",
+        )
+
+
+def _too_few(snapshot: Snapshot, counts: Dict[str, int]) -> Iterator[Finding]:
+    """All nodes together against the plan's ranks; nothing where some node did not tell its GPUs."""
+    ranks = snapshot.plan.ranks
+    total = sum(counts.values())
+    if ranks is not None and counts and len(counts) == len(snapshot.nodes) and total < ranks:
+        yield fail(
+            f"{total} GPUs on {len(counts)} node{'s' if len(counts) > 1 else ''}, the plan has {ranks} ranks",
+            source="nvidia-smi",
+            observed=total,
+            expected=ranks,
+            cause="rank-layout-wrong",
+            remedy="add nodes, or lower --tensor-parallel-size, --pipeline-parallel-size or --data-parallel-size",
         )
 
 

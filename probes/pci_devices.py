@@ -19,6 +19,8 @@ from ncdiag.nccl.sysfs import PCI_ADDRESS, names, pci_steps, target, word
 DEVICES = "/sys/bus/pci/devices"
 ACS_CAPABILITY = 0x000D  # extended capability id; its control word is at +6
 ATS_CAPABILITY = 0x000F
+PCIE_CAPABILITY = 0x10  # its device control word is at +8
+RELAXED_ORDERING = 1 << 4  # of that word
 EXTENDED_CONFIG = 0x100  # bytes; without root only the first 64 can be read
 NVIDIA = "0x10de"
 MAX_FUNCTIONS = 4096  # cards and bridges; larger trees are cut and say so
@@ -47,6 +49,7 @@ class Function(TypedDict):
     netdevs: List[str]  # interfaces of a network card: <bdf>/net, or <bdf>/virtio<n>/net
     acs: Optional[int]  # ACS control word; -1: the device has none; None: not readable here (needs root)
     ats: Optional[bool]  # has the ATS capability; None: not readable here
+    relaxed_ordering: Optional[bool]  # enabled in the device control word; None: not readable here (needs root)
     aer_correctable: Optional[int]  # TOTAL_ERR_COR of <bdf>/aer_dev_correctable
     aer_fatal: Optional[int]  # TOTAL_ERR_FATAL plus TOTAL_ERR_NONFATAL
 
@@ -99,7 +102,7 @@ def _kind(host: Host, address: str) -> str:
 
 def _function(host: Host, address: str) -> Function:
     base = f"{DEVICES}/{address}"
-    acs, ats = _capabilities(host, base)
+    acs, ats, relaxed = _capabilities(host, base)
     group = target(host, f"{base}/iommu_group")
     return {
         "pci_class": word(host, f"{base}/class") or "",
@@ -120,6 +123,7 @@ def _function(host: Host, address: str) -> Function:
         "netdevs": _netdevs(host, base),
         "acs": acs,
         "ats": ats,
+        "relaxed_ordering": relaxed,
         "aer_correctable": _total(host, f"{base}/aer_dev_correctable"),
         "aer_fatal": _fatal(host, base),
     }
@@ -130,19 +134,31 @@ def _netdevs(host: Host, base: str) -> List[str]:
     return sorted(name for folder in folders for name in names(host, f"{folder}/net"))
 
 
-def _capabilities(host: Host, base: str) -> Tuple[Optional[int], Optional[bool]]:
-    """(ACS control word, has ATS) from the extended configuration space."""
+def _capabilities(host: Host, base: str) -> Tuple[Optional[int], Optional[bool], Optional[bool]]:
+    """(ACS control word, has ATS, relaxed ordering is enabled) from the configuration space."""
     try:
         config = host.read_bytes(f"{base}/config", 4096)
     except HostError:
-        return None, None
+        return None, None, None
+    relaxed = _relaxed(config)
     if len(config) <= EXTENDED_CONFIG:
-        return None, None
+        return None, None, relaxed
     found = _extended(config)
     place = found.get(ACS_CAPABILITY)
     if place is None or place + 8 > len(config):
-        return -1, ATS_CAPABILITY in found
-    return struct.unpack_from("<H", config, place + 6)[0], ATS_CAPABILITY in found
+        return -1, ATS_CAPABILITY in found, relaxed
+    return struct.unpack_from("<H", config, place + 6)[0], ATS_CAPABILITY in found, relaxed
+
+
+def _relaxed(config: bytes) -> Optional[bool]:
+    """From the list of capabilities, which begins at the address in byte 0x34; a list that loops ends there."""
+    place, seen = config[0x34] & 0xFC if len(config) > 0x40 else 0, set()
+    while 0x40 <= place <= len(config) - 10 and place not in seen:
+        seen.add(place)
+        if config[place] == PCIE_CAPABILITY:
+            return bool(struct.unpack_from("<H", config, place + 8)[0] & RELAXED_ORDERING)
+        place = config[place + 1] & 0xFC
+    return None
 
 
 def _extended(config: bytes) -> Dict[int, int]:

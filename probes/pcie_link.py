@@ -3,13 +3,13 @@
 A card in an x8 slot, a bad riser or a dirty contact halves the bandwidth of one rail, and the slowest rail sets the pace of every
 collective. A 400 Gb/s port needs Gen5 x16. GPUs lower their speed when idle, so of them only the width is judged here.
 
-Source: /sys/bus/pci/devices/<bdf>/{current,max}_link_{speed,width}, aer_dev_*; PCI Express base specification for the rates.
+Source: /sys/bus/pci/devices/<bdf>/{current,max}_link_{speed,width}, aer_dev_*, config (device control word); PCI Express base specification for the rates.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any, Dict, Iterator, Mapping, Optional, Tuple
+from typing import Any, Dict, Iterator, Mapping, Optional, Set, Tuple
 
 from ncdiag.model import Finding, Probe, Snapshot, ok, skip, unknown, warn
 from ncdiag.nccl.topology import link_name
@@ -22,7 +22,7 @@ Functions = Mapping[str, Mapping[str, Any]]
 
 
 def judge(snapshot: Snapshot) -> Iterator[Finding]:
-    usual = _usual_widths(snapshot)
+    usual, relaxed = _usual_widths(snapshot), _relaxed_models(snapshot)
     for node, facts in snapshot.each("pci-devices"):
         functions: Functions = facts["functions"]
         cards = {
@@ -36,6 +36,7 @@ def judge(snapshot: Snapshot) -> Iterator[Finding]:
         problems += _bridges(node, cards, functions)
         problems += _ports(snapshot, node, functions)
         problems += _errors(node, cards)
+        problems += _ordering(node, cards, relaxed)
         yield from problems
         if not told:
             yield _untold(snapshot, node, cards)
@@ -157,6 +158,32 @@ def _errors(node: str, cards: Functions) -> Iterator[Finding]:
                 expected=0 if fatal else f"about {median} as on the other cards",
                 cause="pcie-degraded",
                 remedy="reseat the card and its riser; if it stays, have the slot checked; dmesg shows AER lines",
+            )
+
+
+def _relaxed_models(snapshot: Snapshot) -> Set[Tuple[str, str]]:
+    """(vendor, device) of network cards of which some have relaxed ordering enabled."""
+    return {
+        (one["vendor"], one["device"])
+        for _, facts in snapshot.each("pci-devices")
+        for one in facts["functions"].values()
+        if one["kind"] == "nic" and one.get("relaxed_ordering")
+    }
+
+
+def _ordering(node: str, cards: Functions, relaxed: Set[Tuple[str, str]]) -> Iterator[Finding]:
+    """Off on one card and on on its like. Off on all is the platform's choice: the kernel clears it below root ports that cannot."""
+    for address, one in cards.items():
+        if one.get("relaxed_ordering") is False and (one["vendor"], one["device"]) in relaxed:
+            yield warn(
+                f"NIC {address}: PCIe relaxed ordering is off, on other cards of that model it is on",
+                node,
+                source=f"/sys/bus/pci/devices/{address}/config",
+                device=address,
+                observed="off",
+                expected="on",
+                cause="pcie-degraded",
+                remedy="compare firmware and BIOS with the other cards: lspci -vv shows RlxdOrd in DevCtl, mlxconfig PCI_WR_ORDERING",
             )
 
 

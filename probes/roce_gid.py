@@ -9,6 +9,7 @@ Source: /sys/class/infiniband/<device>/ports/<n>/{gids,gid_attrs}; NCCL user gui
 
 from __future__ import annotations
 
+import time
 from typing import Dict, Iterator, List, Optional, Set, Tuple, TypedDict
 
 from ncdiag.host import Host, HostError
@@ -20,6 +21,7 @@ from ncdiag.nccl.sysfs import names, numbered, word
 from ncdiag.nccl.version import NEWEST_READ, dotted
 
 CLASS = "/sys/class/infiniband"
+WINDOW_S = 0.5  # between two readings
 MAX_ENTRIES = 1024  # slots a port that are read; rxe has that many, mlx5 256 at most
 
 
@@ -38,17 +40,38 @@ class Table(TypedDict):
     slots: int  # size of the table
     entries: List[Entry]
     unread: int  # slots whose GID could not be read
+    changed: List[int]  # slots that held something else WINDOW_S later
 
 
 def collect(host: Host) -> List[Table]:
-    tables = []
+    tables: List[Table] = []
     host.list("/sys/class")  # without it nothing can be said
     for device in host.names(CLASS):
         for port in numbered(host, f"{CLASS}/{device}/ports"):
             base = f"{CLASS}/{device}/ports/{port}"
             if word(host, f"{base}/link_layer") == "Ethernet":
                 tables.append(_table(host, device, port, base))
+    if any(table["entries"] for table in tables) and not host.recorded:
+        time.sleep(WINDOW_S)
+    for table in tables:
+        table["changed"] = _changed(host, table)
     return tables
+
+
+def _changed(host: Host, table: Table) -> List[int]:
+    """Looks again at the filled slots and the one behind them."""
+    base = f"{CLASS}/{table['device']}/ports/{table['port']}/gids"
+    before = {one["index"]: one["gid"] for one in table["entries"]}
+    behind = max(before, default=-1) + 1
+    found = []
+    for index in (*before, *([behind] if behind < table["slots"] else [])):
+        try:
+            now = gids.parse_gid(host.value(f"{base}/{index}") or "")
+        except (HostError, ValueError):
+            continue
+        if int(now) != int(gids.parse_gid(before.get(index, "::"))):
+            found.append(index)
+    return found
 
 
 def _table(host: Host, device: str, port: int, base: str) -> Table:
@@ -65,7 +88,7 @@ def _table(host: Host, device: str, port: int, base: str) -> Table:
         if int(address):
             kind, netdev = word(host, f"{base}/gid_attrs/types/{index}"), word(host, f"{base}/gid_attrs/ndevs/{index}")
             entries.append({"index": index, "gid": text, "type": kind or None, "netdev": netdev or None})
-    return {"device": device, "port": port, "slots": len(slots), "entries": entries, "unread": unread}
+    return {"device": device, "port": port, "slots": len(slots), "entries": entries, "unread": unread, "changed": []}
 
 
 def as_gids(table: Table) -> List[gids.Gid]:
@@ -90,6 +113,7 @@ def judge(snapshot: Snapshot) -> Iterator[Finding]:
             name = f"{table['device']}:{table['port']}"
             chosen.append((node, name, choice))
             yield from _port(snapshot, node, name, table, choice)
+            yield from _moving(node, name, table)
     yield from _families(chosen)
     yield from _forced(snapshot, chosen)
 
@@ -138,6 +162,20 @@ def _remedy(choice: gids.Choice, better: Optional[gids.Gid], table: Table) -> st
     if choice.how == "automatic" and better.ipv4 is None:
         return "set NCCL_IB_ADDR_FAMILY=AF_INET6 on all nodes, or give the interface an IPv4 address"
     return f"set NCCL_IB_GID_INDEX={better.index}, or use NCCL 2.21 or newer, which finds it"
+
+
+def _moving(node: str, name: str, table: Table) -> Iterator[Finding]:
+    if table.get("changed"):
+        yield warn(
+            f"{name}: index {', '.join(map(str, table['changed']))} of the GID table changed within {WINDOW_S:g} s",
+            node,
+            source=f"{CLASS}/{table['device']}/ports/{table['port']}/gids",
+            device=table["device"],
+            observed=table["changed"],
+            expected="a table that stays",
+            cause="roce-gid-wrong",
+            remedy="find what changes the interface's addresses (DHCP, NetworkManager, IPv6 privacy addresses): ip monitor address",
+        )
 
 
 def _families(chosen: List[Chosen]) -> Iterator[Finding]:

@@ -4,7 +4,7 @@ RoCE slows down tenfold when packets are lost, so cards and switches either paus
 NCCL sends with traffic class 0 unless NCCL_IB_TC says otherwise, so a fabric set up for DSCP 26 protects a class that carries nothing.
 The switch's side cannot be seen from here, only its effects.
 
-Source: ethtool statistics of mlx5 (kernel Documentation/networking/device_drivers/ethernet/mellanox/mlx5/counters.rst: pause counters
+Source: DCB netlink (include/uapi/linux/dcbnl.h): PFC, ETS and the DSCP table where the driver tells; ethtool statistics of mlx5 (kernel Documentation/networking/device_drivers/ethernet/mellanox/mlx5/counters.rst: pause counters
 exist for the priorities that PFC is on for); MLNX_OFED files /sys/class/net/<if>/{qos,ecn}, /sys/class/infiniband/<dev>/tc.
 """
 
@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from typing import Dict, Iterator, List, Optional, TypedDict
+from typing import Any, Dict, Iterator, List, Optional, TypedDict
 
 from ncdiag.host import Host, HostError
 from ncdiag.model import Finding, Probe, Snapshot, ok, skip, unknown, warn
-from ncdiag.nccl import ethtool, machine
+from ncdiag.nccl import dcb, ethtool, machine
 from ncdiag.nccl.settings import integer
 from ncdiag.nccl.sysfs import names, word
 from ncdiag.nccl.uneven import uneven
@@ -39,6 +39,7 @@ class Card(TypedDict):
     pfc: Optional[List[int]]  # priorities that PFC is on for
     ecn: Optional[List[int]]  # priorities with ECN on both as notification and reaction point
     why: Optional[str]  # why there are no statistics
+    dcb: Optional[Dict[str, Any]]  # as `dcb.ask`: pfc, ets, dscp; None: the driver has no DCB
 
 
 class Facts(TypedDict):
@@ -67,11 +68,16 @@ def _card(host: Host, name: str) -> Card:
         statistics = {key: value for key, value in told.items() if KEPT.match(key)}
     except HostError as error:
         why = str(error)
+    try:
+        told_dcb: Optional[Dict[str, Any]] = host.ask(f"DCB of {name}", lambda: dcb.ask(name))
+    except HostError:
+        told_dcb = None
     pfc = None if statistics is None else sorted({int(m.group(1)) for m in map(_PAUSE.match, statistics) if m})
+    pfc = told_dcb["pfc"] if told_dcb is not None and told_dcb["pfc"] is not None else pfc
     text = word(host, f"/sys/class/net/{name}/qos/pfc")
     if text:
         pfc = [priority for priority, bit in enumerate(text.replace(",", " ").split()) if bit == "1"]
-    return {"statistics": statistics, "pfc": pfc, "ecn": _ecn(host, name), "why": why}
+    return {"statistics": statistics, "pfc": pfc, "ecn": _ecn(host, name), "why": why, "dcb": told_dcb}
 
 
 def _ecn(host: Host, name: str) -> Optional[List[int]]:
@@ -160,16 +166,43 @@ def _class(
     protected = sorted({priority for card in cards.values() for priority in (card["pfc"] or []) if priority > 0})
     given = integer(machine.values(snapshot, node).get("NCCL_IB_TC", ""))
     forced = [device for device in devices if "=" in facts["traffic_class"].get(device, "")]
-    if protected and (given is None or given <= 0) and not forced:
-        yield warn(
-            f"PFC is on for priority {', '.join(map(str, protected))}, but NCCL_IB_TC is not set: NCCL sends in class 0, unprotected",
-            node,
-            source="ethtool -S, NCCL_IB_TC",
-            observed=given,
-            expected="the traffic class of that priority: DSCP times 4",
-            cause="roce-lossless-missing",
-            remedy="set NCCL_IB_TC to the DSCP of the protected class times 4 (DSCP 26: 104), on all nodes",
-        )
+    if not protected or forced:
+        return
+    if given is None or given <= 0:
+        said, expected = "but NCCL_IB_TC is not set: NCCL sends in class 0, unprotected", "DSCP times 4"
+    else:
+        told = [_priority(card, given >> 2) for card in cards.values()]
+        reached = sorted({priority for priority in told if priority is not None})
+        if None in told or set(reached) & set(protected):
+            return
+        said = f"but NCCL_IB_TC={given} is DSCP {given >> 2}, which the cards put in priority {', '.join(map(str, reached))}"
+        expected = f"a DSCP of priority {protected[0]}, times 4"
+    yield warn(
+        f"PFC is on for priority {', '.join(map(str, protected))}, {said}",
+        node,
+        source="DCB netlink, ethtool -S, NCCL_IB_TC",
+        observed=given,
+        expected=expected,
+        cause="roce-lossless-missing",
+        remedy=f"set NCCL_IB_TC to {_wanted(cards, protected[0])}, on all nodes",
+    )
+
+
+def _priority(card: Card, dscp: int) -> Optional[int]:
+    """Where the card's own table puts that DSCP; None: it has told none."""
+    table = (card.get("dcb") or {}).get("dscp") or {}
+    return table.get(str(dscp), 0) if table else None
+
+
+def _wanted(cards: Dict[str, Card], priority: int) -> str:
+    """The traffic class of a protected priority: from the cards' own table, else in words."""
+    for card in cards.values():
+        table = (card.get("dcb") or {}).get("dscp") or {}
+        for dscp in sorted(
+            (int(text) for text, found in table.items() if found == priority), key=lambda one: (one != 26, one)
+        ):
+            return f"{dscp << 2} (DSCP {dscp}, which the cards put in priority {priority})"
+    return "the DSCP of the protected class times 4 (DSCP 26: 104)"
 
 
 def _uneven(node: str, known: Dict[str, str]) -> Iterator[Finding]:

@@ -136,6 +136,7 @@ def _unset_index(snapshot: Snapshot, wanted: Mapping[str, Set[int]]) -> Iterator
 def traffic_class(snapshot: Snapshot) -> Iterator[Advice]:
     """NCCL_IB_TC where one priority has PFC everywhere and nothing else sets the class."""
     priorities: Set[int] = set()
+    told: Set[int] = set()
     for node in snapshot.nodes:
         facts = snapshot.facts(node, "roce-lossless")
         used = [one for one in machine.used_ports(snapshot, node) if one.port["link_layer"] == "Ethernet"]
@@ -147,12 +148,17 @@ def traffic_class(snapshot: Snapshot) -> Iterator[Advice]:
         for name, card in facts["cards"].items():
             if name in names:
                 priorities |= {priority for priority in card["pfc"] or [] if priority > 0}
+                table = (card.get("dcb") or {}).get("dscp") or {}
+                told |= {int(dscp) for dscp, priority in table.items() if priority in priorities}
     if len(priorities) != 1:
         return
     priority = next(iter(priorities))
-    dscp = 8 * priority + 2
-    why = (
-        f"PFC protects priority {priority} only, and NCCL sends in class 0; with cards that trust DSCP and the default table, "
-        f"DSCP {dscp} is in it (8 times the priority, plus 0 to 7): check it against the switches"
+    dscp = (26 if 26 in told else min(told)) if told else 8 * priority + 2
+    how = (
+        f"the cards put DSCP {dscp} in it"
+        if told
+        else f"with cards that trust DSCP and the default table, DSCP {dscp} is in it (8 times the priority, plus 0 to 7)"
     )
-    yield Advice("NCCL_IB_TC", str(dscp << 2), ALL_NODES, why, "pause counters of the RoCE interfaces", sure=False)
+    why = f"PFC protects priority {priority} only, and NCCL sends in class 0; {how}: check it against the switches"
+    source = "DCB and pause counters of the RoCE interfaces"
+    yield Advice("NCCL_IB_TC", str(dscp << 2), ALL_NODES, why, source, sure=False)

@@ -26,7 +26,7 @@ def with_links(machine: Machine, *links: tuple[str, str]) -> Machine:
             "address": f"02:00:00:00:00:{number:02x}",
             "addr_info": [{"family": "inet", "local": address, "prefixlen": 24, "scope": "global", "label": name}],
         })  # fmt: skip
-    gateway = f"{links[-1][0]}\t00000000\tFE0200C0\t0003\t0\t0\t0\t00000000\t0\t0\t0\n"
+    gateway = f"{links[-1][0] if links else 'lo'}\t00000000\tFE0200C0\t0003\t0\t0\t0\t00000000\t0\t0\t0\n"
     machine.file(
         "/proc/net/route",
         f"Iface\tDestination\tGateway\tFlags\tRefCnt\tUse\tMetric\tMask\tMTU\tWindow\tIRTT\n{gateway}",

@@ -75,3 +75,26 @@ def test_torch_newer_than_the_driver() -> None:
     for torch, count in (("2.9.0+cu130", 1), ("2.7.0+cu128", 0), ("2.7.0", 0)):
         snapshot = Snapshot({"a": NodeFacts("a", {**facts, "engine-versions": {"packages": {"torch": torch}}})})
         assert len(list(gpu_health._driver(snapshot, "a", facts["gpus"]))) == count
+
+
+@pytest.mark.parametrize(
+    ("tp", "pp", "count", "expected"), [(8, 2, 2, []), (8, 3, 2, ["fail"]), (16, 1, 1, ["fail"]), (None, None, 2, [])]
+)
+def test_gpus_of_all_nodes_against_the_plan(tp: int | None, pp: int | None, count: int, expected: list[str]) -> None:
+    machines = [machine(f"node{number}") for number in range(count)]
+    found = graver(judged("gpu-health", *machines, plan=Plan(tp=tp, pp=pp)))
+    assert statuses(found) == expected
+    assert all(finding.cause == "rank-layout-wrong" and "GPUs on" in finding.summary for finding in found)
+
+
+def test_a_node_that_did_not_tell_is_not_counted_as_none() -> None:
+    snapshot = Snapshot(
+        {"a": NodeFacts("a", {"gpus": judged_facts()}), "b": NodeFacts("b", unreachable="timed out")}, Plan(tp=16)
+    )
+    assert not [finding for finding in gpu_health.judge(snapshot) if "ranks" in finding.summary]
+
+
+def judged_facts() -> Any:
+    from tests.probes.judged import collected
+
+    return collected("gpus", machine().host()).facts["gpus"]

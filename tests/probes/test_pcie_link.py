@@ -11,7 +11,7 @@ from ncdiag.host import Recorded
 from ncdiag.model import Snapshot
 from ncdiag.registry import load
 from ncdiag.tree import open_tree
-from tests.probes.machines import Machine, eight_rails, graver, judged, statuses
+from tests.probes.machines import Machine, configuration, eight_rails, graver, judged, statuses
 
 TREES = Path(__file__).parent.parent / "trees"
 
@@ -77,3 +77,25 @@ def test_nothing_told() -> None:
     assert statuses(judged("pcie-link", virtual)) == ["skip"]
     virtual.gpu("0000:00:04.0", width=0, max_width=0)
     assert statuses(judged("pcie-link", virtual)) == ["unknown"]
+
+
+def ordered(name: str, *on: bool) -> Machine:
+    """Cards with a PCI Express capability at 0x40; `on`: relaxed ordering of each."""
+    machine = Machine(name)
+    for number, enabled in enumerate(on):
+        machine.card(f"mlx5_{number}", f"0000:1{number}:00.0")
+        space = bytearray(configuration(-1))
+        space[0x34], space[0x40], space[0x48] = 0x40, 0x10, 0x10 if enabled else 0
+        machine.bytes(machine.function(f"0000:1{number}:00.0", pci_class="0x020700") + "/config", bytes(space))
+    return machine
+
+
+def test_relaxed_ordering_off_on_one_card() -> None:
+    (finding,) = graver(judged("pcie-link", ordered("a", True, True), ordered("b", True, False)))
+    assert finding.where == {"node": "b", "device": "0000:11:00.0"} and "relaxed ordering is off" in finding.summary
+
+
+def test_relaxed_ordering_off_everywhere_or_unread_is_no_fault() -> None:
+    assert not graver(judged("pcie-link", ordered("a", False, False)))
+    unread = Machine().card("mlx5_0", "0000:10:00.0", acs=None)
+    assert not graver(judged("pcie-link", unread, ordered("b", True)))

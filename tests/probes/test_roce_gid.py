@@ -8,6 +8,7 @@ from ncdiag.check import check
 from ncdiag.collect import collect
 from ncdiag.host import Recorded
 from ncdiag.model import Plan, Snapshot
+from ncdiag.probes import roce_gid
 from ncdiag.registry import load
 from ncdiag.tree import open_tree
 from tests.probes.machines import Machine, eight_rails, graver, judged, statuses
@@ -81,3 +82,17 @@ def test_infiniband_has_no_roce_gid() -> None:
 
 def test_deselected_ports_do_not_matter() -> None:
     assert statuses(judged("roce-gid", roce(gids=(LINK,), NCCL_IB_HCA="mlx4"))) == ["skip"]
+
+
+def test_a_table_that_moves() -> None:
+    """The second look finds the first address gone and another behind it."""
+    before = roce(gids=(LINK, ("::ffff:192.0.2.1", 2)))
+    after = roce(gids=(LINK, ("::ffff:192.0.2.9", 2), ("::ffff:192.0.2.1", 2)))
+    before.file(before.tree.links["/sys/class/infiniband/mlx5_0"] + "/ports/1/gids/2", "::")
+    node = collect(before.host(), load().sources(["roce-gid"]))
+    (table,) = node.facts["roce-gid"]
+    assert table["changed"] == []
+    table["changed"] = roce_gid._changed(after.host(), table)
+    assert table["changed"] == [1, 2]
+    (finding,) = graver(check(Snapshot({"node1": node}), load().chosen(["roce-gid"])))
+    assert finding.summary == "mlx5_0:1: index 1, 2 of the GID table changed within 0.5 s"

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import errno
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ from ncdiag.check import check
 from ncdiag.collect import collect
 from ncdiag.host import Recorded
 from ncdiag.model import Snapshot
+from ncdiag.nccl import dcb
 from ncdiag.nccl.ethtool import statistics
 from ncdiag.tree import open_tree
 from tests.probes.machines import Machine, eight_rails, graver, judged, statuses
@@ -80,3 +83,67 @@ def test_software_devices_have_no_priorities() -> None:
     tree = Path(__file__).parent.parent / "trees" / "healthy-rocev2-gid3-empty.tar.gz"
     node = collect(Recorded(open_tree(str(tree))), probes.sources(["roce-lossless"]))
     assert statuses(check(Snapshot({"a": node}), probes.chosen(["roce-lossless"]))) == ["skip"]
+
+
+# DCB
+
+
+def attribute(kind: int, value: bytes) -> bytes:
+    return struct.pack("=HH", 4 + len(value), kind) + value + bytes(-len(value) % 4)
+
+
+def answer(pfc: int = 1 << 3, dscp: dict[int, int] | None = None, ets: bool = True) -> bytes:
+    """COMPOSED after include/uapi/linux/dcbnl.h: what a driver with DCB answers, behind struct dcbmsg."""
+    inner = attribute(2, struct.pack("=BBBxHxx8Q8Q", 8, pfc, 0, 0, *range(16)))
+    if ets:
+        inner += attribute(
+            1, bytes([1, 8, 0, *[0, 50, 0, 50, 0, 0, 0, 0], *[0] * 8, *[0, 2, 0, 2, 0, 0, 0, 0], *range(8), *[0] * 24])
+        )
+    entries = b"".join(attribute(1, struct.pack("=BBH", 5, priority, one)) for one, priority in (dscp or {}).items())
+    inner += attribute(3, attribute(1, struct.pack("=BBH", 1, 4, 0x8906)) + entries)
+    return attribute(1, b"eth2\0") + attribute(13, inner)
+
+
+def test_dcb_is_parsed() -> None:
+    told = dcb.parse(answer(dscp={24: 3, 26: 3, 46: 5}))
+    assert told["pfc"] == [3] and told["dscp"] == {"24": 3, "26": 3, "46": 5}, "the FCoE entry is of another kind"
+    assert told["ets"] == {
+        "bandwidth": [0, 50, 0, 50, 0, 0, 0, 0], "algorithm": ["strict", "ETS", "strict", "ETS", *["strict"] * 4], "class": list(range(8)),
+    }  # fmt: skip
+    assert dcb.parse(b"") == {"pfc": None, "ets": None, "dscp": {}}
+    assert dcb.parse(answer(ets=False)[:40])["ets"] is None
+
+
+@pytest.mark.parametrize(
+    ("traffic_class", "status", "words"),
+    [
+        ("104", "ok", ""),
+        ("96", "ok", ""),
+        ("106", "ok", ""),
+        ("184", "warn", "DSCP 46, which the cards put in priority 5"),
+        ("4", "warn", "DSCP 1, which the cards put in priority 0"),
+        ("", "warn", "set NCCL_IB_TC to 104 (DSCP 26"),
+    ],
+)
+def test_the_class_against_the_cards_own_table(traffic_class: str, status: str, words: str) -> None:
+    one = machine(told=None, **({"NCCL_IB_TC": traffic_class} if traffic_class else {}))
+    one.meta["answers"]["DCB of eth2"] = dcb.parse(answer(dscp={24: 3, 26: 3, 46: 5}))
+    findings = judged("roce-lossless", one)
+    assert statuses(findings) == [status]
+    assert words in findings[0].summary + str(findings[0].remedy)
+
+
+def test_a_driver_without_dcb_is_unknown() -> None:
+    one = machine(told=None)
+    one.meta["answers"]["DCB of eth2"] = {"errno": 95, "reason": "the driver tells nothing of DCB (errno 95)"}
+    assert statuses(judged("roce-lossless", one)) == ["unknown"]
+
+
+def test_the_kernel_here_answers() -> None:
+    """No card with DCB is in this machine: the loopback has none, and a link that is not there is another error."""
+    with pytest.raises(OSError) as error:
+        dcb.ask("lo")
+    assert error.value.errno in (errno.EOPNOTSUPP, errno.EPERM, errno.EINVAL)
+    with pytest.raises(OSError) as error:
+        dcb.ask("nowhere9")
+    assert error.value.errno in (errno.ENODEV, errno.EOPNOTSUPP, errno.EPERM)
