@@ -27,6 +27,7 @@ COMMANDS = {
     "playbook": "Walk the runbook of a cause: look, ask, and repair what was confirmed.",
     "collect": "Save what the nodes tell, to judge or mail it later.",
     "bundle": "Look into what hang-dump saved.",
+    "k8s": "Check Kubernetes manifests of multi-node engines, or write a skeleton.",
     "metrics": "Series for Prometheus, alert rules, a dashboard for Grafana.",
     "oncall": "Walk playbooks when alerts fire (Alertmanager webhook).",
 }

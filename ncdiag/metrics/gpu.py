@@ -83,30 +83,24 @@ class Gpus:
             return False
         told = []
 
-        def tell(series: str, question: Callable[[], float], **labels: object) -> None:
+        def tell(
+            series: str, question: Callable[..., Any], *arguments: int, scale: float = 1, **labels: object
+        ) -> None:
             try:
-                sheet.add(series, question(), **where, **labels)
+                sheet.add(series, question(handle, *arguments) * scale, **where, **labels)
             except nvml.NVMLError:
                 return
             told.append(series)
 
         for name, clock in CLOCKS.items():
-            tell(
-                "ncdiag_gpu_clock_hertz",
-                lambda clock=clock: nvml.nvmlDeviceGetClockInfo(handle, clock) * 1e6,
-                clock=name,
-            )  # type: ignore[misc]
-            tell(
-                "ncdiag_gpu_clock_max_hertz",
-                lambda clock=clock: nvml.nvmlDeviceGetMaxClockInfo(handle, clock) * 1e6,
-                clock=name,
-            )  # type: ignore[misc]
-        tell("ncdiag_gpu_power_watts", lambda: nvml.nvmlDeviceGetPowerUsage(handle) / 1000)
-        tell("ncdiag_gpu_power_limit_watts", lambda: nvml.nvmlDeviceGetEnforcedPowerLimit(handle) / 1000)
-        tell("ncdiag_gpu_temperature_celsius", lambda: nvml.nvmlDeviceGetTemperature(handle, TEMPERATURE_GPU))
-        tell("ncdiag_gpu_utilization_ratio", lambda: nvml.nvmlDeviceGetUtilizationRates(handle).gpu / 100)
-        tell("ncdiag_gpu_memory_used_bytes", lambda: nvml.nvmlDeviceGetMemoryInfo(handle).used)
-        tell("ncdiag_gpu_memory_total_bytes", lambda: nvml.nvmlDeviceGetMemoryInfo(handle).total)
+            tell("ncdiag_gpu_clock_hertz", nvml.nvmlDeviceGetClockInfo, clock, scale=1e6, clock=name)
+            tell("ncdiag_gpu_clock_max_hertz", nvml.nvmlDeviceGetMaxClockInfo, clock, scale=1e6, clock=name)
+        tell("ncdiag_gpu_power_watts", nvml.nvmlDeviceGetPowerUsage, scale=1e-3)
+        tell("ncdiag_gpu_power_limit_watts", nvml.nvmlDeviceGetEnforcedPowerLimit, scale=1e-3)
+        tell("ncdiag_gpu_temperature_celsius", nvml.nvmlDeviceGetTemperature, TEMPERATURE_GPU)
+        tell("ncdiag_gpu_utilization_ratio", lambda gpu: nvml.nvmlDeviceGetUtilizationRates(gpu).gpu, scale=0.01)
+        tell("ncdiag_gpu_memory_used_bytes", lambda gpu: nvml.nvmlDeviceGetMemoryInfo(gpu).used)
+        tell("ncdiag_gpu_memory_total_bytes", lambda gpu: nvml.nvmlDeviceGetMemoryInfo(gpu).total)
         _throttle(nvml, handle, sheet, where)
         return bool(told)
 

@@ -42,6 +42,7 @@ LAYERS = [
     "bandwidth",
     "bringup",
     "metrics",
+    "manifests",
     "oncall",
     "cli",
 ]

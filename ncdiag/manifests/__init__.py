@@ -1,0 +1,1 @@
+"""Kubernetes manifests of multi-node engines: what is wrong with them, and skeletons of right ones."""

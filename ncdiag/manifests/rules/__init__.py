@@ -1,0 +1,1 @@
+"""One file a subject; each rule is `rule(scene) -> findings`."""
