@@ -15,7 +15,7 @@ from typing import Any, Dict, Iterator, List, Optional, TypedDict
 from ncdiag.host import Absent, Host, HostError
 from ncdiag.model import Finding, Probe, Snapshot, ok, skip, unknown, warn
 from ncdiag.nccl import environment
-from ncdiag.nccl.environment import Problem
+from ncdiag.nccl.environment import Problem, Setting
 
 SYSTEM = "/etc/nccl.conf"
 
@@ -64,12 +64,12 @@ def judge(snapshot: Snapshot) -> Iterator[Finding]:
     for node, facts in snapshot.each(PROBE.id):
         recorded = bool(snapshot.nodes[node].meta.get("recorded"))
         environ = (snapshot.facts(node, "nccl-environment") or {}).get("environ") or {}
-        seen = dict.fromkeys(environ, "the environment")
+        seen = {name: Setting(value, "the environment") for name, value in environ.items()}
         for file in facts["files"]:
             yield from _judge_file(node, file, seen, recorded)
 
 
-def _judge_file(node: str, file: File, seen: Dict[str, str], recorded: bool) -> Iterator[Finding]:
+def _judge_file(node: str, file: File, seen: Dict[str, Setting], recorded: bool) -> Iterator[Finding]:
     path = file["path"]
     if file["state"] == "unreadable":
         yield unknown("%s cannot be read (%s); what it sets is not known" % (path, file["reason"]), node, source=path,
@@ -89,7 +89,7 @@ def _judge_file(node: str, file: File, seen: Dict[str, str], recorded: bool) -> 
                      observed={line["name"]: line["value"] for line in file["lines"]})
 
 
-def _judge_line(node: str, path: str, line: Dict[str, Any], seen: Dict[str, str]) -> Iterator[Finding]:
+def _judge_line(node: str, path: str, line: Dict[str, Any], seen: Dict[str, Setting]) -> Iterator[Finding]:
     name, value, where = line["name"], line["value"], "%s line %d" % (path, line["line"])
     problem = _form(name, value)
     if problem is None and environment.LOOKS_LIKE_NCCL.match(name):
@@ -97,11 +97,12 @@ def _judge_line(node: str, path: str, line: Dict[str, Any], seen: Dict[str, str]
     if problem is not None and problem.kind != "noted":
         yield warn("%s: %s" % (where, problem.summary), node, source=where, observed="%s=%s" % (name, value), expected=problem.expected,
                    cause="env-unknown-or-invalid", remedy="edit %s: %s" % (where, problem.remedy), setting=name)
-    elif name in seen:
-        yield warn("%s sets %s=%s, but %s set it before and counts" % (where, name, value, seen[name]), node, source=where,
+    elif name in seen and seen[name].value != value:
+        before = seen[name]
+        yield warn("%s sets %s=%s, but %s set it to %s before and counts" % (where, name, value, before.origin, before.value), node, source=where,
                    observed="%s=%s" % (name, value), expected="one place that sets it", cause="env-unknown-or-invalid",
-                   remedy="take %s out of %s, or out of %s" % (name, where, seen[name]), setting=name)
-    seen.setdefault(name, where)
+                   remedy="take %s out of %s, or out of %s" % (name, where, before.origin), setting=name)
+    seen.setdefault(name, Setting(value, where))
 
 
 def _form(name: str, value: str) -> Optional[Problem]:

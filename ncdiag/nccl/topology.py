@@ -13,6 +13,9 @@ from typing import Iterator, List, Optional, Tuple
 #: Per-lane transfer rate to PCIe generation.
 GENERATIONS = {2.5: 1, 5.0: 2, 8.0: 3, 16.0: 4, 32.0: 5, 64.0: 6}
 
+SOCKETS_ONLY = "no usable RDMA port: the NICs shown are those of the socket transport"
+"""The remark on a machine whose traffic is TCP: neither distance nor GPUDirect matters to it."""
+
 _GTS = re.compile(r"\s*(\d+(?:\.\d+)?)\s*GT/s")
 
 

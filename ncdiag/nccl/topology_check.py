@@ -9,6 +9,7 @@ from collections import Counter
 from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
 
 from ncdiag.model import Finding, ok, skip, unknown, warn
+from ncdiag.nccl.topology import SOCKETS_ONLY
 from ncdiag.nccl.topology_links import check_links
 from ncdiag.nccl.topology_view import GpuView, View
 from ncdiag.nccl.uneven import grouped, odd_ones, uneven
@@ -22,6 +23,11 @@ def check_topology(shown: View, node: str) -> Iterator[Finding]:
         return
     if not shown.nets:
         yield skip(f"{len(shown.gpus)} GPUs and no network device in this topology", node, source=shown.topology.source)
+        return
+    if SOCKETS_ONLY in shown.topology.remarks:
+        yield from check_links(shown, node)
+        text = f"{len(shown.gpus)} GPUs and no usable RDMA port: NCCL takes TCP sockets, to which distance and GPUDirect do not apply"
+        yield skip(text, node, source=shown.topology.source)
         return
     problems = [*_near(shown, node), *_gpudirect(shown, node), *_equal(shown, node), *check_links(shown, node)]
     yield from problems

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 from ncdiag.nccl import hca
-from ncdiag.nccl.topology import Cpu, Gpu, Net, Nvlink, Pci, Topology
+from ncdiag.nccl.topology import SOCKETS_ONLY, Cpu, Gpu, Net, Nvlink, Pci, Topology
 from ncdiag.nccl.version import NEWEST_READ, Version
 
 Facts = Mapping[str, Any]
@@ -42,7 +42,7 @@ def build(
             builder.first_cpu().nets.append(net)
     topology = Topology(cpus=[builder.cpus[numa] for numa in sorted(builder.cpus)], origin="live")
     if over_sockets and topology.nets():
-        topology.remarks.append("no usable RDMA port: the NICs shown are those of the socket transport")
+        topology.remarks.append(SOCKETS_ONLY)
     if pci.get("cut"):
         topology.remarks.append("the PCI tree is larger than was read; devices are missing here")
     return topology

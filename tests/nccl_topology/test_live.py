@@ -12,6 +12,7 @@ from click.testing import CliRunner, Result
 from ncdiag.cli import cli
 from ncdiag.nccl.rules import rules_for
 from ncdiag.nccl.settings import Settings
+from ncdiag.nccl.topology_check import check_topology
 from ncdiag.nccl.topology_live import build
 from ncdiag.nccl.topology_view import View, view
 from ncdiag.probes import pci_devices, rdma_devices
@@ -55,6 +56,8 @@ def test_without_rdma_the_interfaces_are_shown() -> None:
     shown = live(machine, NCCL_IB_DISABLE="1")
     assert [net.name for net in shown.nets] == ["eth2"]
     assert shown.topology.remarks and all(net.gdr is False for net in shown.nets)
+    (finding,) = check_topology(shown, "a")
+    assert finding.status.value == "skip" and "TCP sockets" in finding.summary
 
 
 def test_nvlinks_from_the_driver() -> None:

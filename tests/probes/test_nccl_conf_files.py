@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from ncdiag.host import Host, Recorded
+from ncdiag.model import Finding
 from ncdiag.tree import MemoryTree
 from tests.probes.judging import collected, judged
 
@@ -58,3 +59,17 @@ def test_live(tmp_path: Path) -> None:
     (tmp_path / ".nccl.conf").write_text("NCCL_DEBUG=INFO\n")
     files = collected("nccl-conf-files", Host(environment={"HOME": str(tmp_path), "NCCL_CONF_FILE": ""}))["files"]
     assert files[0]["state"] == "read" and files[0]["lines"] == [{"line": 1, "name": "NCCL_DEBUG", "value": "INFO"}]
+
+
+def test_the_same_value_in_two_places_is_no_contradiction() -> None:
+    """As images with NCCL settings have it: in the environment and in both files."""
+    def findings(value: str) -> list[Finding]:
+        files = [
+            {"path": path, "by": "default", "state": "read", "reason": None, "lines": [{"line": 2, "name": "NCCL_NVLS_ENABLE", "value": text}]}
+            for path, text in (("/root/.nccl.conf", "0"), ("/etc/nccl.conf", value))
+        ]  # fmt: skip
+        environ = {"environ": {"NCCL_NVLS_ENABLE": "0"}, "reason": None, "absent": []}
+        return judged("nccl-conf-files", {"a": {"nccl-conf-files": {"files": files}, "nccl-environment": environ}})
+
+    assert [finding.status.value for finding in findings("0")] == ["ok", "ok"]
+    assert [finding.status.value for finding in findings("1")] == ["ok", "warn"]
