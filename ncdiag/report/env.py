@@ -17,6 +17,7 @@ from ncdiag.report.plain import one_line, plain
 
 WIDTH = 110
 EMPTY = "Nothing has to be set: NCCL finds everything on these nodes by itself."
+EMPTY_UNREAD = "Nothing has to be set by what could be read."
 
 
 def unread(snapshot: Snapshot) -> list[str]:
@@ -195,7 +196,7 @@ def _ended(lines: list[str], advice: Sequence[Advice], form: str) -> str:
                 f"# {one.name}: {what}",
             ]
     if not advice:
-        lines += _comment(EMPTY)
+        lines += _comment(EMPTY_UNREAD if any(line.startswith("# NOT LOOKED AT") for line in lines) else EMPTY)
     return "\n".join(lines).strip("\n") + "\n"
 
 
