@@ -1,0 +1,197 @@
+"""Real RoCE in a virtual machine: the GID index that NCCL takes, by ncdiag's word, carries a connection; those it calls broken do not.
+
+One machine is started, goes through all set-ups (about a minute without KVM), and everything is judged here from what it left.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import os
+import re
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ncdiag import payload, registry
+from ncdiag.check import check
+from ncdiag.collect import collect
+from ncdiag.host import Recorded
+from ncdiag.model import Finding, NodeFacts, Plan, Snapshot
+from ncdiag.nccl import gid
+from ncdiag.nccl.recommend import recommend
+from ncdiag.tree import open_tree
+from tests.lab.vm import initramfs, machine
+from tests.lab.vm.kernel import NotHere, fetch
+
+pytestmark = pytest.mark.lab
+
+SETUPS = (
+    "one-address-each", "ipv6-before-ipv4", "uneven", "ipv6-only", "an-address-taken-away", "ipv6-disabled", "link-local-only",
+    "router-between", "port-down",
+)  # fmt: skip
+PROBES = registry.load()
+
+
+class Lab:
+    """What the machine left."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.result: dict[str, Any] = json.loads((folder / "result.json").read_text())
+
+    def setup(self, name: str) -> dict[str, Any]:
+        told: dict[str, Any] = self.result["setups"][name]
+        assert "broke" not in told, told["broke"]
+        return told
+
+    def snapshot(self, name: str, version: str | None = None) -> Snapshot:
+        """The set-up's recorded tree, read and judged here."""
+        host = Recorded(open_tree(str(self.folder / f"{name}.tar.gz")))
+        node = collect(host, PROBES.sources(PROBES))
+        return Snapshot({name: node}, Plan(nccl_version=version))
+
+    def tables(self, name: str) -> dict[str, list[gid.Gid]]:
+        facts = self.snapshot(name).facts(name, "roce-gid")
+        return {table["device"]: gid.from_facts(table["entries"]) for table in facts}
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Lab:
+    missing = initramfs.missing()
+    if missing:
+        pytest.skip(f"not installed: {', '.join(missing)}")
+    kept = Path(os.environ.get("NCDIAG_LAB_VM") or Path(tempfile.gettempdir()) / f"ncdiag-lab-vm-{os.getuid()}")
+    try:
+        out = machine.run(tmp_path_factory.mktemp("machine"), fetch(kept))
+    except NotHere as reason:
+        pytest.skip(str(reason))
+    assert (out / "result.json").exists(), (out / "log").read_text() if (out / "log").exists() else "no log"
+    return Lab(out)
+
+
+@pytest.mark.parametrize("name", SETUPS)
+def test_the_index_taken_is_where_the_kernel_and_libibverbs_have_the_address(lab: Lab, name: str) -> None:
+    """Held against `ip addr` and `ibv_devinfo`, which know nothing of ncdiag's reading."""
+    told = lab.setup(name)
+    listed = _devinfo(told["devinfo"])
+    for device, table in lab.tables(name).items():
+        assert {one.index: int(one.address) for one in table if not one.empty} == listed[device]
+        choice = gid.choose(table, "Ethernet", {})
+        own = _ipv4(told["addresses"], "veth" + device[-1])
+        if own:
+            assert choice.gid is not None and choice.gid.ipv4 == own and choice.gid.roce == 2
+            assert choice.problems == []
+        else:
+            assert choice.problems, "without an IPv4 address the newest NCCL takes what reaches no other network"
+        assert choice.index == told["taken"][int(device[-1])]
+
+
+def _devinfo(text: str) -> dict[str, dict[int, int]]:
+    """Device -> index -> GID, as `ibv_devinfo -v` lists them."""
+    found: dict[str, dict[int, int]] = {}
+    device = ""
+    for line in text.splitlines():
+        if match := re.match(r"hca_id:\s*(\S+)", line):
+            device = match.group(1)
+            found[device] = {}
+        elif match := re.match(r"\s*GID\[\s*(\d+)\]:\s*([0-9a-fA-F:.]+)", line):
+            found[device][int(match.group(1))] = int(ipaddress.IPv6Address(match.group(2).rstrip(",")))
+    return found
+
+
+def _ipv4(addresses: list[dict[str, Any]], link: str) -> ipaddress.IPv4Address | None:
+    own = [
+        one["local"]
+        for entry in addresses
+        if entry.get("ifname") == link
+        for one in entry["addr_info"]
+        if one["family"] == "inet"
+    ]
+    return ipaddress.IPv4Address(own[0]) if own else None
+
+
+@pytest.mark.parametrize("name", SETUPS)
+def test_connections_end_as_ncdiag_says(lab: Lab, name: str) -> None:
+    """Every pair of indexes that was tried with ibv_rc_pingpong and ib_write_bw."""
+    tables = lab.tables(name)
+    for tried in lab.setup(name)["connections"]:
+        ends = [
+            gid.choose(tables[device], "Ethernet", {"NCCL_IB_GID_INDEX": str(index)})
+            for device, index in zip(("rxe0", "rxe1"), tried["indexes"], strict=True)
+        ]
+        sound = not any(end.problems for end in ends) and len({end.gid.family for end in ends if end.gid}) == 1
+        on_one_link = name in ("ipv6-only", "link-local-only") and all(end.gid and end.gid.link_local for end in ends)
+        if name == "port-down":
+            assert not tried["worked"], tried
+        elif on_one_link:
+            assert tried["worked"], (tried, "link-local addresses reach what is on the same link, and nothing else")
+        else:
+            assert tried["worked"] == sound, (tried, [end.problems for end in ends])
+
+
+def test_both_kinds_were_tried(lab: Lab) -> None:
+    every = [tried for name in SETUPS for tried in lab.setup(name)["connections"]]
+    assert {(tried["tool"], tried["worked"]) for tried in every} == {
+        ("ibv_rc_pingpong", True), ("ibv_rc_pingpong", False), ("ib_write_bw", True), ("ib_write_bw", False),
+    }  # fmt: skip
+    assert len(every) >= 20
+
+
+@pytest.mark.parametrize("name, expected", [
+    ("one-address-each", "1"), ("ipv6-before-ipv4", "2"), ("an-address-taken-away", "2"), ("ipv6-disabled", "1"),
+    ("router-between", "1"), ("uneven", None), ("link-local-only", None),
+])  # fmt: skip
+def test_the_index_to_set_for_an_old_nccl_works(lab: Lab, name: str, expected: str | None) -> None:
+    """No single index is right where the ports differ, and none where there is no address."""
+    advice = {one.name: one.value for one in recommend(lab.snapshot(name, "2.20.5"))}
+    assert advice.get("NCCL_IB_GID_INDEX") == expected
+    if expected:
+        pair = [int(expected)] * 2
+        assert all(tried["worked"] for tried in lab.setup(name)["connections"] if tried["indexes"] == pair)
+    assert "NCCL_IB_GID_INDEX" not in {one.name for one in recommend(lab.snapshot(name, "2.27.3"))}
+
+
+def test_ipv6_alone_is_told_to_nccl(lab: Lab) -> None:
+    (advice,) = (one for one in recommend(lab.snapshot("ipv6-only", "2.27.3")) if one.name == "NCCL_IB_ADDR_FAMILY")
+    assert advice.value == "AF_INET6"
+    for table in lab.tables("ipv6-only").values():
+        choice = gid.choose(table, "Ethernet", {"NCCL_IB_ADDR_FAMILY": "AF_INET6"})
+        assert choice.index == 1 and choice.problems == []
+    assert any(tried["worked"] for tried in lab.setup("ipv6-only")["connections"] if tried["indexes"] == [1, 1])
+
+
+def _findings(lab: Lab, name: str, probe: str) -> list[Finding]:
+    return check(lab.snapshot(name, "2.27.3"), PROBES.chosen([probe]))
+
+
+@pytest.mark.parametrize("name, status", [
+    ("one-address-each", "ok"), ("router-between", "ok"), ("ipv6-disabled", "ok"), ("link-local-only", "warn"), ("ipv6-only", "warn"),
+])  # fmt: skip
+def test_what_the_probe_says_of_the_tables(lab: Lab, name: str, status: str) -> None:
+    findings = _findings(lab, name, "roce-gid")
+    assert max((finding.status for finding in findings), key=lambda one: one.severity).value == status, findings
+
+
+def test_a_port_that_is_down_is_seen(lab: Lab) -> None:
+    bad = [finding for finding in _findings(lab, "port-down", "rdma-port") if finding.status.severity > 1]
+    assert bad and all(finding.where.get("device", "").startswith("rxe0") for finding in bad), bad
+    assert all(finding.status.severity <= 1 for finding in _findings(lab, "one-address-each", "rdma-port"))
+
+
+def test_the_payload_ran_there(lab: Lab) -> None:
+    """The zip as it goes to nodes, by `python3 -S -I`: the same tables, and no probe that broke."""
+    node = NodeFacts(**json.loads(payload.unwrap("\n" + lab.result["payload"])))
+    assert [(table["device"], table["entries"]) for table in node.facts["roce-gid"]] == [
+        (table["device"], table["entries"])
+        for table in lab.snapshot("one-address-each").facts("one-address-each", "roce-gid")
+    ]
+    assert not [why for why in node.errors.values() if why.partition(":")[0].endswith("Error")], node.errors
+
+
+def test_a_table_that_moves_is_seen(lab: Lab) -> None:
+    """Real addresses come and go on rxe0's link while its table is read; rxe1's stays."""
+    moving, still = lab.result["moving"]
+    assert moving and not still
