@@ -285,6 +285,9 @@ class Socket:
     send_queue: int = 0
     receive_queue: int = 0
     retransmits: int = 0
+    """Time-outs since the last answer; over the whole window, where it was read twice."""
+    moved: Optional[bool] = None
+    """Whether its queues changed in the window; None where it was read once."""
 
 
 @dataclass

@@ -66,19 +66,19 @@ def infer(states: Sequence[RankState], *, ras: Optional[Sequence[Mapping[str, An
     scene = make_scene(states, ras, flight, logs)
     picture = Picture(scene)
     claims = [found for rule in RULES for found in rule(scene, picture)]
-    beside = [cause for cause in scene.logs if _only_slows(cause)]
-    told = [Claim(cause) for cause in scene.logs if cause.cause not in _SAYS_LITTLE and cause not in beside]
     rest = calm(scene, claims)
+    beside = [cause for cause in scene.logs if _only_slows(cause, bool(claims) or rest is not None)]
+    told = [Claim(cause) for cause in scene.logs if cause.cause not in _SAYS_LITTLE and cause not in beside]
     if rest is not None:
         told += slow_storage(scene)
-        ranked = [rest, *_rank(told)] if rest.cause.confidence != POSSIBLE else _rank([*told, rest])
+        ranked = [rest, *_rank(told)] if rest.cause.confidence != POSSIBLE else _rank([rest, *told])
     else:
         ranked = _rank([*claims, *told]) or [_unresolved(scene)]
     return verdict_of(scene, [*ranked, *_rank([_beside(cause) for cause in beside])])
 
 
-def _only_slows(cause: Cause) -> bool:
-    return cause.cause in _ONLY_SLOWS or (cause.cause in _MAY_END and cause.confidence != SURE)
+def _only_slows(cause: Cause, explained: bool) -> bool:
+    return cause.cause in _ONLY_SLOWS or (cause.cause in _MAY_END and (explained or cause.confidence != SURE))
 
 
 def _beside(cause: Cause) -> Claim:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, Iterator, List
+from typing import Any, Dict, Iterator, List, Set, Tuple
 
 from ncdiag.hang.addresses import Dial, Picture, split
 from ncdiag.hang.claims import LIKELY, POSSIBLE, SURE, Claim, chosen, claim, names
 from ncdiag.hang.scene import Scene
 from ncdiag.hang.verdict import Wait
-from ncdiag.model import Evidence
+from ncdiag.model import Evidence, Socket
 from ncdiag.stages.order import QUEUE, STORE
 
 _GCS = 6379
 _WEB = (80, 443, 3128, 8080)
+_TIMEOUTS = 3
+"""The kernel sends again after 0.2, 0.6 and 1.4 s: so often it does within the window, unless the other side answers."""
 _JUMBO = 1400
 """Bytes: more than this waiting in one direction is more than fits the smallest usual MTU."""
 
@@ -73,9 +75,9 @@ def silent_link(scene: Scene, picture: Picture) -> Iterator[Claim]:
         return
     stuck = picture.unacknowledged()
     ends = {(socket.local, socket.remote) for _, socket in stuck}
-    both = [(view, socket) for view, socket in stuck if (socket.remote, socket.local) in ends or socket.retransmits > 0]
+    both = [(view, socket) for view, socket in stuck if _unheard(socket, ends)]
     for view, socket in both[:1]:
-        node = picture.node_of(split(socket.remote)[0]) or split(socket.remote)[0]
+        node = (picture.node_of(split(socket.remote)[0]) or split(socket.remote)[0]).split(" net:")[0]
         evidence = [Evidence(f"sockets of {v.name}", f"ESTABLISHED {s.local} -> {s.remote}, {s.send_queue} bytes not "
                              f"acknowledged, {s.retransmits} retransmits") for v, s in both[:4]]
         place = {"node": view.state.node, "peer": node, "stage": view.stage}
@@ -85,6 +87,13 @@ def silent_link(scene: Scene, picture: Picture) -> Iterator[Claim]:
         yield claim("bootstrap-peer-unreachable", LIKELY if len(both) > 1 else POSSIBLE,
                     f"nothing passes any more between {view.state.node} and {node}; {names(waiting)} wait for each "
                     "other", evidence, where=place)
+
+
+def _unheard(socket: Socket, ends: Set[Tuple[str, str]]) -> bool:
+    """A link that is only slow always has bytes on their way, and loses some. What is cut off times out again and again."""
+    if socket.moved is None:
+        return (socket.remote, socket.local) in ends or socket.retransmits > 0
+    return socket.retransmits >= _TIMEOUTS
 
 
 def lookups(scene: Scene, picture: Picture) -> Iterator[Claim]:

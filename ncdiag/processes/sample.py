@@ -75,9 +75,10 @@ class Sampler:
         if self._options.native != "none":
             self._each(self._chosen(), self._read_native)
         time.sleep(max(end - time.monotonic(), 0.0))
-        found = gpu.look()
+        found, tables = gpu.look(), sockets.Tables(self._host)
         for look in self.looks.values():
             self._measure(look, found)
+            sockets.compare(self._host, look.state.pid, look.state.sockets, tables)
         self._each([look for look in self.looks.values() if not look.done], self._read_second)
         for look in self.looks.values():
             self._conclude(look)

@@ -80,3 +80,16 @@ def read(host: Host, pid: int, tables: Tables) -> tuple[str, list[Socket]]:
         if match and int(match.group(1)) in table:
             mine[int(match.group(1))] = table[int(match.group(1))]
     return namespace, sorted(mine.values(), key=lambda item: (_FIRST.get(item.state, 9), item.local, item.remote))
+
+
+def compare(host: Host, pid: int, before: list[Socket], tables: Tables) -> None:
+    """Says of each of the sockets that `pid` had before whether it moved; one that has gone did."""
+    try:
+        now = {(socket.local, socket.remote): socket for socket in tables.of(pid)[1].values()}
+    except HostError:
+        return
+    for socket in before:
+        later = now.get((socket.local, socket.remote))
+        socket.moved = later is None or (later.send_queue, later.receive_queue) != (socket.send_queue, socket.receive_queue)
+        if later is not None:
+            socket.retransmits = later.retransmits
