@@ -83,7 +83,7 @@ class Bench:
     # --- nccl-tests ---------------------------------------------------------------------------------------------------------------------
 
     def start_build(self) -> None:
-        if not self.tests or not self.cuda or shutil.which("nvcc") is None and not Path("/usr/local/cuda/bin/nvcc").exists():
+        if not self.tests or not self.cuda or (shutil.which("nvcc") is None and not Path("/usr/local/cuda/bin/nvcc").exists()):
             return
         home = self.scratch / "nccl"
         script = "import nvidia.nccl; print(list(nvidia.nccl.__path__)[0])"

@@ -75,6 +75,8 @@ CASES = (
     Case("healthy-shm", "works over shared memory", hosts=ONE_HOST, env={**_FULL, **_NOT_P2P}),
     Case("healthy-sockets", "works over TCP", env=_FULL),
     Case("healthy-one-gpu", "two hosts on one GPU", hosts=((0,), (0,)), env=_FULL),
+    Case("healthy-four-gpus", "works on four GPUs of one host", hosts=((0, 1, 2, 3),), env=_FULL),
+    Case("healthy-two-times-four", "works on two hosts, four GPUs each", hosts=((0, 1, 2, 3),) * 2, env={"JOB_PAUSE_S": "0.02"}),
     Case("healthy-all-subsystems", "works; NCCL_DEBUG_SUBSYS=ALL", hosts=FOUR, env={"NCCL_DEBUG_SUBSYS": "ALL", "JOB_PAUSE_S": "1"}, until="step 1"),
     Case("healthy-debug-file", "works; NCCL_DEBUG_FILE", env={"NCCL_DEBUG_FILE": "{place}/nccl.%h.%p.log", "JOB_PAUSE_S": "0.02"}),
     Case("healthy-torchrun", "works under torchrun", hosts=ONE_HOST, torchrun=True, env={"TORCH_CPP_LOG_LEVEL": "INFO"}),
