@@ -165,7 +165,7 @@ def master_unroutable(made: Bench) -> None:
 
 
 @fault("gloo", "second node never started", "rank-missing", node="b", rank=1, stages=RENDEZVOUS, quick=True)
-@fault("nodes", "second node never started", "rank-missing", node="b", rank=1, stages=RENDEZVOUS, quick=True)
+@fault("nodes", "second node never started", "rank-missing", node="b", rank=1, stages=RENDEZVOUS)
 def node_missing(made: Bench) -> None:
     made.skip.add("b")
 
@@ -262,7 +262,7 @@ def host_ip_b(made: Bench) -> None:
     made.env["b"]["VLLM_HOST_IP"] = "127.0.0.1"
 
 
-@fault("nodes", "VLLM_HOST_IP of another machine on a", "node-ip-wrong-interface", node="a", quick=True)
+@fault("nodes", "VLLM_HOST_IP of another machine on a", "node-ip-wrong-interface", node="a")
 def host_ip_foreign(made: Bench) -> None:
     made.env["a"]["VLLM_HOST_IP"] = "172.31.9.9"
 
