@@ -15,6 +15,8 @@ MAX_DEPTH = 64
 MAX_VALUES = 100_000
 """Values of one file with its aliases followed; a large chart has some thousands."""
 
+_TEMPLATE = "; a template? render it first (helm template, envsubst)"
+
 Path = tuple[Union[str, int], ...]
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _MERGE = "tag:yaml.org,2002:merge"
@@ -113,7 +115,7 @@ def values(text: str, source: str) -> Iterator[tuple[Any, dict[Path, int]]]:
 
 def _hint(text: str, line: int) -> str:
     near = "\n".join(text.splitlines()[max(0, line - 2) : line + 1])
-    return "; a template? render it first (helm template, envsubst)" if re.search(r"\{\{|\}\}|^\s*\{%", near) else ""
+    return _TEMPLATE if re.search(r"\{\{|\}\}|^\s*\{%", near) else ""
 
 
 def _look(text: str, source: str) -> None:
@@ -162,7 +164,9 @@ class _Reader:
                     merged.update(mapping(self.plain(part, path)))
                 continue
             if not isinstance(key, yaml.ScalarNode):
-                raise ManifestError(f"{self._source}:{line}: a key must be plain text")
+                raise ManifestError(
+                    f"{self._source}:{line}: a key must be plain text{_TEMPLATE if isinstance(key, yaml.MappingNode) else ''}"
+                )
             if key.value in own:
                 raise ManifestError(f"{self._source}:{line}: the key {key.value!r:.60} stands here twice")
             below = (*path, key.value)
