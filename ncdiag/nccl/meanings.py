@@ -73,6 +73,84 @@ RAS_ENABLE | 1 | The service that `ncclras` and `ncdiag hang-dump` ask
 RAS_ADDR | localhost:28028 | Where that service listens
 RUN_DIAGNOSTICS | - | Built-in checks at the start (2.31 and newer)
 TUNER_PLUGIN | - | Library that chooses algorithms
+SOCKET_POLL_TIMEOUT_MSEC | 0 | How long a wait for sockets sleeps; 0: it spins
+SOCKET_INLINE | 128 | Bytes that travel with the header
+SOCKET_MIN_TASKSIZE | 65536 | Smallest piece that one connection gets
+SOCKET_RCVBUF | -1 | Receive buffer of a connection; -1: the kernel's
+SOCKET_SNDBUF | -1 | Send buffer of a connection; -1: the kernel's
+SOCKET_MAGIC | - | First word of every connection, in hex; must be equal on all ranks
+OOB_NET_IFNAME | - | Devices for a bootstrap through the plugin, written like NCCL_IB_HCA
+UID_STAGGER_THRESHOLD | 256 | From so many ranks on they call the root one after the other
+UID_STAGGER_RATE | 7000 | So many of them a second
+IBVERBS_LIB | libibverbs.so.1 | The verbs library to load
+IB_AR_THRESHOLD | 8192 | From so many bytes on, with adaptive routing, data and completion go apart
+IB_DEVICE_PCI_ORDER | 1 | Devices are numbered by their place on the PCI bus
+IB_FIFO_TC | -1 | Traffic class of the control messages; -1: that of the data
+IB_MQP_RETRY_ALL | 0 | 1: setting up a queue pair is tried again after any error, not only after a time-out
+IB_MQP_RETRY_CNT | 34 | How often that is tried
+IB_MQP_RETRY_SLEEP_MSEC | 100 | Pause before the k-th new try is k times this
+IB_OOO_RQ | 0 | 1: receive queues that take packets in any order
+IB_PKEY_VALUE | - | The partition key itself
+IB_PREPOST_RECEIVE_WORK_REQUESTS | -2 | Receive requests are posted ahead
+IB_QUERY_PORT_SPEED | 1 | The port's speed is asked by the newer verbs call
+IB_RESILIENCY_PORT_FAILOVER | 0 | 1: after a port's failure its traffic goes over another port of the merged card
+IB_RESILIENCY_PORT_RECOVERY | 0 | 1: a port that failed is taken back
+IB_RETURN_ASYNC_EVENTS | 1 | A device's fatal event becomes an error of the communicator
+IB_ROUTABLE_FLID_GID_INDEX | 1 | On InfiniBand: the GID entry looked at for a routable FLID
+IB_SUBNET_AWARE_ROUTING | 0 | 1: the card in the peer's network is taken
+IB_SUBNET_PREFIX_LEN | 24 | Bits of an address that make that network
+IB_USE_INLINE | 0 | 1: small messages are sent inside the request
+IB_WARN_RAIL_LOCAL | 0 | 1: connections that leave their rail are logged
+IB_WQE_LATENCY_REPORT | - | Latencies of single requests are logged
+GDRCOPY_ENABLE | 0 | 1: the GDRCopy library moves small data
+GDR_FLUSH_DISABLE | 0 | 1: received data is not flushed; not safe before Hopper
+NET_FORCE_FLUSH | 0 | 1: it is flushed on Hopper and newer too
+NET_DISABLE_INTRA | 0 | 1: ranks of one node never use the network between them
+NETDEVS_POLICY | AUTO | Cards of each GPU: AUTO, ALL, or MAX:n
+NET_FORCE_MERGE | - | Cards to join into one device: `a,b;c,d`
+NET_MERGE_LEVEL | PORT | Ports of one card that are this near become one device; LOC: none
+NET_MERGE_POLICY | ALL | Which devices may be joined: ALL or RAIL
+PROXY_CPUSET | - | CPUs for the helper threads
+P2P_DIRECT_DISABLE | 0 | 1: no direct pointers between GPUs of one process
+P2P_READ_ENABLE | -2 | GPUs read from their peers in place of writing
+P2P_USE_CUDA_MEMCPY | 0 | 1: copies by the copy engines
+P2P_PXN_LEVEL | 2 | Send and receive through a neighbour's card: 0 never, 1 where needed, 2 to join messages
+PXN_C2C | 1 | The same over chips joined by C2C
+NVB_DISABLE | 0 | 1: no NVLink by way of a GPU in between
+NVLS_NCHANNELS | by machine | Channels of NVLink SHARP
+MNNVL_UUID | -1 | Another identity of the NVLink fabric than the driver tells
+MNNVL_CLIQUE_ID | -1 | Another clique than the driver tells; -2: by rack
+MULTI_RANK_GPU_ENABLE | 0 | 1: several ranks may share a GPU
+SHM_LOCALITY | 2 | Side that holds the shared buffer: 1 sender, 2 receiver
+COLLNET_NODE_THRESHOLD | 2 | Fewest nodes for reductions in the switch
+COMM_BLOCKING | 1 | 0: calls return before a communicator is ready
+CONNECT_ROUND_MAX_PEERS | 128 | Peers that are connected at one time
+NCHANNELS_PER_NET_PEER | by version | Channels to each peer over the network
+NTHREADS | by GPU | Threads of a block; must be equal on all ranks
+LL_BUFFSIZE | by protocol | Buffer of the LL protocol; must be equal on all ranks
+LL128_BUFFSIZE | by protocol | Buffer of the LL128 protocol; must be equal on all ranks
+P2P_NET_CHUNKSIZE | 131072 | Bytes of a piece over the network; must be equal on all ranks
+P2P_NVL_CHUNKSIZE | 524288 | Bytes of a piece over NVLink; must be equal on all ranks
+P2P_PCI_CHUNKSIZE | 131072 | Bytes of a piece over PCIe; must be equal on all ranks
+LAUNCH_ORDER_IMPLICIT | 0 | 1: launches of several communicators are put in one order
+GRAPH_REGISTER | 1 | Buffers used in CUDA graphs are registered
+LOCAL_REGISTER | 1 | Buffers may be registered by the application
+GRAPH_MIXING_SUPPORT | 1 | Calls inside and outside CUDA graphs may mix
+WIN_ENABLE | 1 | Symmetric memory windows
+CHECK_POINTERS | 0 | 1: every call checks its buffers
+DEBUG_TIMESTAMP_FORMAT | [%F %T] | Time in front of log lines, as strftime writes it
+DEBUG_TIMESTAMP_LEVELS | WARN | Levels whose lines get it
+SET_THREAD_NAME | 0 | 1: threads get names, which `py-spy --native` and `ps -L` show
+REPORT_CONNECT_PROGRESS | 0 | 1: rank 0 says how far the bootstrap is
+WARN_ENABLE_DEBUG_INFO | 0 | 1: after the first WARN, INFO is logged too
+PARAM_DUMP_ALL | 0 | 1: all settings are logged at the start
+TOPO_DUMP_FILE_RANK | 0 | Rank that writes the topology
+GRAPH_DUMP_FILE_RANK | 0 | Rank that writes rings and trees
+PROXY_DUMP_SIGNAL | -1 | Signal at which the helper thread prints its state
+RAS_TIMEOUT_FACTOR | 1 | All time limits of the RAS service, times this
+PROFILER_PLUGIN | - | Library that is told of every step
+ENV_PLUGIN | - | Library that gives settings
+GIN_ENABLE | 1 | Network transfers started by the GPU
 """
 
 OTHERS = """
