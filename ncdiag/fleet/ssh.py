@@ -84,12 +84,27 @@ def fan_out(
     options = f"-oBatchMode=yes -oConnectTimeout={CONNECT_TIMEOUT_S} -oServerAliveInterval=5 -oServerAliveCountMax=3"
     task.set_info("ssh_options", options + (f" -F{shlex.quote(config)}" if config else ""))
     task.set_info("ssh_user", user)
+    if worker == "ssh":
+        _plant(task)
     watch = watcher(progress)
     job = task.shell(shell_command, nodes=NodeSet.fromlist(nodes), handler=watch, timeout=timeout_s, stderr=True)
     job.write(stdin)
     job.set_write_eof()
     task.resume()
     return {node: watch.answers.get(node) or watch.answer(node, None) for node in nodes}
+
+
+def _plant(task: Any) -> None:
+    """Takes the gateways of NCDIAG_TOPOLOGY, a topology file of ClusterShell; the gateways need ClusterShell. Raises FleetError."""
+    from ClusterShell.Topology import TopologyError
+
+    path = os.environ.get("NCDIAG_TOPOLOGY")
+    if path is None:
+        return
+    try:
+        task.load_topology(path)
+    except (TopologyError, OSError) as error:
+        raise FleetError(f"NCDIAG_TOPOLOGY={path}: {error}") from error
 
 
 def _fanout(nodes: int, together: bool) -> int:
