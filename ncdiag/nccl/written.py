@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from typing import Any, Dict, Iterator, List, Optional, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Set, Tuple
 
 from ncdiag.nccl.advice import ALL_NODES
 
@@ -54,21 +54,23 @@ def _structured(text: str) -> Iterator[Tuple[str, Optional[str]]]:
         mark = getattr(error, "problem_mark", None)
         where = f" in line {mark.line + 1}" if mark is not None else ""
         raise NotUnderstood(f"it is no YAML{where}") from None
-    for document in documents:
-        yield from _walk(document)
+    yield from _walk(documents, set())
 
 
-def _walk(value: Any) -> Iterator[Tuple[str, Optional[str]]]:
+def _walk(value: Any, seen: Set[int]) -> Iterator[Tuple[str, Optional[str]]]:
+    """Through everything once: YAML may refer back to what it is in."""
+    if not isinstance(value, (dict, list)) or id(value) in seen:
+        return
+    seen.add(id(value))
     if isinstance(value, list):
         for item in value:
-            yield from _walk(item)
-    if not isinstance(value, dict):
+            yield from _walk(item, seen)
         return
     for key, inner in value.items():
         if key in _BLOCKS or (key in ("data", "stringData") and value.get("kind") in ("ConfigMap", "Secret")):
             yield from _block(inner)
         else:
-            yield from _walk(inner)
+            yield from _walk(inner, seen)
 
 
 def _block(block: Any) -> Iterator[Tuple[str, Optional[str]]]:

@@ -89,3 +89,12 @@ def test_structured(text: str, name: str, expected: dict[str, str | None]) -> No
 def test_nothing_found_is_said(text: str, name: str) -> None:
     with pytest.raises(NotUnderstood):
         read(text, name)
+
+
+def test_yaml_that_refers_to_itself() -> None:
+    text = "a: &a\n  env: {A: 1}\n  again: *a\n  b: [&x [1], *x, *a]\n"
+    assert read(text, "x.yaml")[ALL_NODES] == {"A": "1"}
+    doubling = (
+        "l0: &l0 [1]\n" + "".join(f"l{n}: &l{n} [*l{n - 1}, *l{n - 1}]\n" for n in range(1, 40)) + "env: {A: 1}\n"
+    )
+    assert read(doubling, "x.yaml")[ALL_NODES] == {"A": "1"}
