@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
+import click
+from click.testing import CliRunner
+
+from ncdiag.cli import cli
 from ncdiag.manifests.document import Document, parse
 from ncdiag.manifests.lint import lint
 from ncdiag.manifests.render import Wanted, render
 from ncdiag.model import Finding
 from ncdiag.sizing.gpus import parse_gpus
 from ncdiag.sizing.plan import Request, make_plan
-
-ROOT = Path(__file__).parents[2]
 
 DENSE = {
     "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 16384, "intermediate_size": 53248, "num_hidden_layers": 126,
@@ -51,10 +51,11 @@ def made(what: dict[str, Any], **wanted: Any) -> str:
 
 def ncdiag(*arguments: str) -> tuple[int, str]:
     """Exit code and what was printed."""
-    done = subprocess.run(
-        [sys.executable, "-m", "ncdiag", *arguments], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    return done.returncode, done.stdout + done.stderr
+    done = CliRunner().invoke(cli, arguments, standalone_mode=False)
+    if isinstance(done.exception, click.ClickException):
+        return done.exception.exit_code, f"Error: {done.exception.format_message()}"
+    assert done.exception is None, done.exception
+    return done.return_value, done.output
 
 
 def documents(text: str, source: str = "m.yaml") -> list[Document]:

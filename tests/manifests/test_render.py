@@ -150,7 +150,7 @@ def test_the_command_takes_a_saved_plan_or_a_model(tmp_path: Path) -> None:
     assert ncdiag("k8s", "lint", "--fail-on", "warn", str(out)) == (0, "26 ok\n")
     for wrong in ([str(saved), "--gpus", "H100x8"], [str(tmp_path / "m"), "--node-label", "x"], [str(out)]):
         code, said = ncdiag("k8s", "render", *wrong, *options)
-        assert (code, "Error: " in said, "Traceback" in said) == (2, True, False)
+        assert (code, "Error: " in said) == (2, True)
     saved.write_text('{"command": "plan", "schema": 1}')
     code, said = ncdiag("k8s", "render", str(saved))
     assert (code, "damaged plan" in said) == (2, True)
