@@ -259,3 +259,14 @@ def test_the_command_in_every_format(right: dict[str, str], tmp_path: Path) -> N
 def test_the_order_is_that_of_the_files(right: dict[str, str]) -> None:
     said: list[Finding] = found(right["lws"])
     assert [finding.where["line"] for finding in said] == sorted(finding.where["line"] for finding in said)
+
+
+@pytest.mark.parametrize("name", ["kubernetes-init-container.yaml", "kubernetes-job.yaml"])
+def test_the_examples_are_right(name: str) -> None:
+    file = Path(__file__).parents[2] / "docs" / "automation" / name
+    assert [finding.summary for finding in bad(found(file.read_text()))] == []
+
+
+def test_every_rule_is_described() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "kubernetes.md").read_text()
+    assert {rule for rule in RULES if f"`{rule}`" not in text} == set()
