@@ -297,6 +297,7 @@ def main() -> int:
     options = parser.parse_args()
     if options.site:
         sys.path.insert(0, options.site)
+        os.environ["PYTHONPATH"] = options.site  # for what is started inside the hosts
     bench = Bench(options)
     began = time.monotonic()
     steps: list[tuple[str, Callable[[], None]]] = [

@@ -51,9 +51,13 @@ class Rank:
         self.partial = b""
         self.late = False
         self.topology = -1
-        if spec.pop("topology", False):
-            self.topology = os.memfd_create("topology", 0)  # NCCL writes its dump here: no file with a name
-            spec["env"].update(NCCL_TOPO_DUMP_FILE="/proc/self/fd/%d" % self.topology, NCCL_TOPO_DUMP_FILE_RANK=str(self.rank))
+        dumper = spec.pop("topology", None)
+        if dumper is not None:  # on every rank of the node: from 2.24 on they exchange what they see once more for the dump, and wait for all
+            path = os.devnull
+            if dumper == self.rank:
+                self.topology = os.memfd_create("topology", 0)  # no file with a name
+                path = "/proc/self/fd/%d" % self.topology
+            spec["env"].update(NCCL_TOPO_DUMP_FILE=path, NCCL_TOPO_DUMP_FILE_RANK=str(dumper))
         events, tell = os.pipe()
         output, write = os.pipe()
         self.pid = os.fork()
@@ -359,6 +363,8 @@ class Agent:
 
 def main(worker: Any) -> None:
     """Serves until the leash is gone."""
+    import torch  # noqa: F401  loaded once, here; the ranks are forked with it, and CUDA is touched in them only
+
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # the word comes over standard input
 

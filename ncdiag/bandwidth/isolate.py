@@ -23,7 +23,14 @@ SCREENS = 2
 """Rounds in which everybody is tested with somebody."""
 LEAST_DROP, MOST_DROP = 0.10, 0.75
 """A pair that is slower than the others by less than this is never slow; by more than that it always is."""
-SIGMAS = 4.0
+SIGMAS, SIGMAS_OF_MEDIAN = 4.0, 2.8
+"""How many deviations below the usual is slow: for one test, and for the median of several, which is looked at twice."""
+NOISY_DROP = 0.3
+"""Where noise alone can make a pair so much slower, nodes are judged by the median of several tests."""
+LATER_ROUNDS = 11
+"""What is kept for the rounds after the retests: bad nodes with each other, and over one NIC at a time."""
+MINGLES = 6
+"""Rounds in which bad nodes are tried with each other."""
 FEW = 8
 """Up to so many nodes, all pairs are tested."""
 VOTES = 2
@@ -94,6 +101,8 @@ class Search:
         self._clean_votes = 1 if len(self.nodes) <= FEW else VOTES  # few nodes: noise only ever slows, so the best test counts
         self._state = {node: _Node() for node in self.nodes}
         self._slow_pairs: list[Pair] = []
+        self._deviation = 0.0
+        self._repeats = 0
         self._steps = self._plan()
         self._answers: dict[Pair, float | None] = {}
 
@@ -126,10 +135,11 @@ class Search:
                 self._learn_usual()
                 for test in tests:
                     self._screened(test)
+            yield from self._screen_more()
         suspects = [node for node in self.nodes if self._state[node].screen_slow]
         if not suspects and not self._slow_pairs:
             return
-        yield from self._retest(suspects)
+        yield from self._retest_noisy(suspects) if self._repeats else self._retest(suspects)
         self._bad = [node for node in suspects if self._state[node].slow >= VOTES]
         open_ = [node for node in suspects if node not in self._bad and self._state[node].clean < self._clean_votes]
         if len(self._bad) > 1 and len(self.nodes) > FEW:
@@ -159,8 +169,52 @@ class Search:
         if not values:
             return
         self.usual = statistics.median(values)
-        deviation = 1.4826 * statistics.median(abs(math.log(value / self.usual)) for value in values)
-        self.threshold = math.exp(-min(max(SIGMAS * deviation, -math.log(1 - LEAST_DROP)), -math.log(1 - MOST_DROP)))
+        self._deviation = 1.4826 * statistics.median(abs(math.log(value / self.usual)) for value in values)
+        self.threshold = self._threshold(1)
+
+    def _threshold(self, tests: int) -> float:
+        """Below this share of what is usual the median of so many tests is slow."""
+        noise = self._deviation * (SIGMAS_OF_MEDIAN * 1.25 / math.sqrt(tests) if tests > 1 else SIGMAS)
+        return math.exp(-min(max(noise, -math.log(1 - LEAST_DROP)), -math.log(1 - MOST_DROP)))
+
+    def _screen_more(self) -> Iterator[list[Pair]]:
+        """Where the values scatter so much that one test says little: more rounds, as the bound allows, and each node by its median."""
+        if SIGMAS * self._deviation <= -math.log(1 - NOISY_DROP):
+            return
+        wanted = math.ceil((1.25 * SIGMAS * self._deviation / -math.log(1 - NOISY_DROP)) ** 2)
+        count = max(min(wanted, (self.limit - LATER_ROUNDS) * 2 // 3), SCREENS)
+        self._repeats = max((self.limit - LATER_ROUNDS - count), VOTES + 1)
+        for _ in range(count - SCREENS):
+            yield self._matching(self.nodes)
+        self._learn_usual()
+        ratios = self._ratios()
+        for node in self.nodes:
+            slow = statistics.median(ratios[node]) < self._threshold(len(ratios[node])) if ratios[node] else False
+            self._state[node].screen_slow, self._state[node].clean = int(slow), 0 if slow else VOTES
+        self._slow_pairs = []
+
+    def _ratios(self, since: int = 0) -> dict[str, list[float]]:
+        """Node -> measured over usual of its tests from the `since`-th result on; 0: stuck."""
+        found: dict[str, list[float]] = {node: [] for node in self.nodes}
+        for test, value in self.results[since:]:
+            for node in (test.one, test.other):
+                found[node].append((value or 0.0) / (self.usual or 1.0))
+        return found
+
+    def _retest_noisy(self, suspects: Sequence[str]) -> Iterator[list[Pair]]:
+        """Every suspect so often with known-good partners that its median tells."""
+        since = len(self.results)
+        for _ in range(self._repeats):
+            good = self._good()
+            self._random.shuffle(good)
+            yield [Pair(node, good.pop()) for node in suspects if good]
+        ratios = self._ratios(since)
+        for node in suspects:
+            state, found = self._state[node], ratios[node]
+            slow = bool(found) and statistics.median(found) < self._threshold(len(found))
+            state.ratios = [ratio for ratio in found if ratio]
+            state.stuck = sum(not ratio for ratio in found)
+            state.slow, state.clean = (max(VOTES, state.stuck), 0) if slow else (0, VOTES)
 
     def _table(self, groups: list[list[str]]) -> Iterator[list[Pair]]:
         """Few nodes: all pairs. Who is fast with somebody belongs together; the largest such company is healthy, or none is known to be."""
@@ -254,7 +308,7 @@ class Search:
         """Bad nodes with each other: who is fast together shares what is slow."""
         alive = [node for node in self._bad if self._state[node].stuck < self._state[node].slow]
         together = {node: {node} for node in alive}
-        for _ in range(min(3, len(alive) - 1)):
+        for _ in range(min(MINGLES, len(alive) - 1)):
             tests = self._matching(alive)
             if not tests:
                 return

@@ -179,7 +179,8 @@ class Session:
         for index in sorted({place.agent for place in job.places}):
             specs = [self._spec(job, rank, host) for rank, place in enumerate(job.places) if place.agent == index]
             if job.topology:
-                specs[0]["topology"] = True
+                for spec in specs:
+                    spec["topology"] = specs[0]["rank"]
             self._send(self.agents[index], {"do": "run", "job": name, "ranks": specs, "limit_s": job.limit_s})
         self._running[name] = outcome
         return outcome

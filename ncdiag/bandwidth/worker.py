@@ -84,14 +84,14 @@ class Group:
             for _ in range(count):
                 operation()
                 marks.append(time.perf_counter())
-            return [after - before for before, after in zip(marks, marks[1:])]
+            return [marks[index + 1] - marks[index] for index in range(count)]
         events = [self.torch.cuda.Event(enable_timing=True) for _ in range(count + 1)]
         events[0].record()
         for event in events[1:]:
             operation()
             event.record()
         self.torch.cuda.synchronize()
-        return [before.elapsed_time(after) / 1000 for before, after in zip(events, events[1:])]
+        return [events[index].elapsed_time(events[index + 1]) / 1000 for index in range(count)]
 
     def close(self) -> None:
         self.dist.destroy_process_group()

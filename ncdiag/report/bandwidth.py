@@ -72,7 +72,7 @@ def _engine(console: Any, forwards: Sequence[Mapping[str, Any]]) -> None:
             parts.append(f"{forward['all_reduces']} all-reduces of {size(forward['all_reduce_bytes'])}")
         if forward["sends"]:
             parts.append(f"{forward['sends']} sends of {size(forward['send_bytes'])}")
-        text = f"{forward['layout']:<12} {forward['what']:<12} {forward['tokens']} tokens: {' and '.join(parts) or 'nothing'}, {forward['communication_s'] * 1e3:.3g} ms{share}"
+        text = f"{forward['layout']:<12} {forward['what']:<12} {' and '.join(parts) or 'nothing'} for {forward['tokens']} tokens, {forward['communication_s'] * 1e3:.3g} ms{share}"
         console.print(Text(plain(text)), soft_wrap=True)
 
 
