@@ -59,7 +59,8 @@ def _absent(host: Host, path: str) -> bool:
 
 def judge(snapshot: Snapshot) -> Iterator[Finding]:
     told: Dict[str, Dict[str, str]] = {}
-    plan = frameworks.Plan(snapshot.plan.gpus_per_node, snapshot.plan.model, several(snapshot))
+    alone = snapshot.plan.ranks if len(snapshot.nodes) == 1 and not several(snapshot) else None
+    plan = frameworks.Plan(snapshot.plan.gpus_per_node or alone, snapshot.plan.model, several(snapshot))
     for node, facts in snapshot.each(PROBE.id):
         environ = facts["environ"]
         if environ is None:

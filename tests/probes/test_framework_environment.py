@@ -67,6 +67,14 @@ def test_the_plan_counts() -> None:
     assert found({"HF_HUB_OFFLINE": "1"}, plan=Plan(model="/models/model"))[0][0] == "ok"
 
 
+def test_the_sizes_of_the_engine_count_on_one_node() -> None:
+    """Several nodes may share the ranks unevenly, so there the sum of their GPUs is what counts (gpu-health)."""
+    few = {"CUDA_VISIBLE_DEVICES": "0,1,2,3"}
+    assert [status for status, _, _ in found(few, plan=Plan(tp=8))] == ["fail"]
+    assert "fail" not in [status for status, _, _ in found(few, few, plan=Plan(tp=8))]
+    assert "fail" not in [status for status, _, _ in found(few, plan=Plan(tp=4))]
+
+
 def test_between_nodes() -> None:
     assert found({"VLLM_USE_V1": "1"}, {})[-1] == ("warn", "VLLM_USE_V1", ENV)
     assert [entry[0] for entry in found({"VLLM_HOST_IP": "192.0.2.1"}, {"VLLM_HOST_IP": "192.0.2.2"})] == ["ok", "ok"]
