@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 from ncdiag.manifests.document import Document
 from ncdiag.manifests.rules import network, parallel, place, pod, settings, start
@@ -42,7 +43,7 @@ def lint(documents: Sequence[Document], weights_bytes: float | None = None) -> l
     found: list[Finding] = []
     engines = [work for work in workloads(documents) if work.is_engine]
     for work in engines:
-        found += _of(Scene(work, documents, weights_bytes))
+        found += _passed_over(work) or _of(Scene(work, documents, weights_bytes))
     if not engines:
         kinds = ", ".join(sorted({document.kind for document in documents}))
         found.append(
@@ -52,6 +53,15 @@ def lint(documents: Sequence[Document], weights_bytes: float | None = None) -> l
             )
         )
     return sorted(found, key=_place)
+
+
+def _passed_over(work: Workload) -> list[Finding]:
+    names = work.other_accelerators
+    if not names:
+        return []
+    text = f"{work.title}: its accelerators ({names[0]}) do not talk by NCCL; it is not judged here"
+    where: dict[str, Any] = {"file": work.document.source, "line": work.document.line(()), "object": work.title}
+    return [replace(skip(text, source=f"{where['file']}:{where['line']}", **where), probe="k8s-engine")]
 
 
 def _of(scene: Scene) -> Iterator[Finding]:

@@ -29,6 +29,9 @@ _RDMA = re.compile(
     r"rdma|infiniband|roce|/efa$|(?:^|[/_.-])(?:ib|hca|hostdev|mlnx\w*|connectx\w*|mlx\w*)(?:$|[/_.\d-])", re.I
 )
 
+_OTHER = re.compile(r"^(?:google\.com/tpu|aws\.amazon\.com/neuron\w*|huawei\.com/Ascend\w+)$")
+"""Accelerators that do not talk by NCCL."""
+
 
 def number(value: object) -> float | None:
     """In units: bytes, cores, devices. None for what is no quantity."""
@@ -61,3 +64,7 @@ def gpu_names(resources: Mapping[str, Any]) -> list[str]:
 
 def rdma_names(resources: Mapping[str, Any]) -> list[str]:
     return [name for name in resources if _RDMA.search(name) and not _GPU.match(name)]
+
+
+def other_accelerators(resources: Mapping[str, Any]) -> list[str]:
+    return [name for name in resources if _OTHER.match(name)]

@@ -109,7 +109,12 @@ class Workload:
     def is_engine(self) -> bool:
         ray = any(one.ray is not None for role in self.roles for one in role.containers)
         image = any("vllm" in str(one.data.get("image", "")) for role in self.roles for one in role.containers)
-        return bool(self.engine) or ray or bool(self.sizes) or (image and any(role.gpus for role in self.roles))
+        return (
+            bool(self.engine)
+            or ray
+            or bool(self.sizes or self.model_name)
+            or (image and any(role.gpus for role in self.roles))
+        )
 
     def size(self, option: str) -> int | None:
         """A parallel size; 1 where none is given, None where it cannot be told."""
@@ -121,7 +126,7 @@ class Workload:
     @property
     def wanted(self) -> int | None:
         """GPUs of one engine: TP x PP, data parallelism over nodes on top."""
-        if self.engine is None and not self.sizes:
+        if self.engine is None and not self.sizes and not self.model_name:
             return None
         parts = [
             self.size(name) for name in ("--tensor-parallel-size", "--pipeline-parallel-size", "--data-parallel-size")
@@ -142,6 +147,16 @@ class Workload:
                 return False
         holding = [role for role in self.roles if role.gpus or role.claims_devices] or self.roles
         return any(role.pods is None for role in holding) or sum(role.pods or 0 for role in holding) > 1
+
+    @property
+    def other_accelerators(self) -> list[str]:
+        """Of TPUs and the like, which do not talk by NCCL."""
+        return [
+            name
+            for role in self.roles
+            for one in role.containers
+            for name in quantity.other_accelerators(quantity.limits(one.data))
+        ]
 
     @property
     def over_ray(self) -> bool:

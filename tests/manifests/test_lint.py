@@ -226,6 +226,19 @@ def test_what_runs_no_engine_is_passed_over() -> None:
     assert (said.status.value, said.probe) == ("skip", "k8s-engine")
 
 
+def test_accelerators_without_nccl_are_passed_over() -> None:
+    (said,) = found(DEPLOYMENT.replace("nvidia.com/gpu", "google.com/tpu"))
+    assert (said.status.value, "google.com/tpu" in said.summary) == ("skip", True)
+
+
+def test_a_ray_service_without_sizes_has_one_gpu_a_replica() -> None:
+    said = found(
+        (SERVE % "1").replace(", pipeline_parallel_size: 1", "").replace("tensor_parallel_size: 8", "max_model_len: 9")
+    )
+    assert [one.status.value for one in said if one.probe == "k8s-parallel"] == ["ok"]
+    assert not [one for one in said if one.probe in ("k8s-rdma", "k8s-host-network")]
+
+
 @pytest.mark.parametrize(
     "text",
     [

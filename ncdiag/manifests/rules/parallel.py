@@ -15,7 +15,7 @@ from ncdiag.model import Finding, fail, ok, skip, unknown, warn
 def sizes(scene: Scene) -> Iterator[Finding]:
     work = scene.workload
     path = _path(scene)
-    if work.engine is None and not work.sizes:
+    if work.engine is None and not work.sizes and not work.model_name:
         yield scene.say(skip, "no `vllm serve` in it: the parallel sizes cannot be compared with the GPUs", path)
         return
     if any(role.claims_devices for role in work.roles):
