@@ -151,7 +151,7 @@ def _explain(name: str, form: str | None, output: str | None) -> int:
     import json
 
     from ncdiag.nccl import explanation
-    from ncdiag.report.env import explained
+    from ncdiag.report.variable import explained
 
     found = explanation.explain(name)
     if found is None:

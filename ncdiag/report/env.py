@@ -11,7 +11,6 @@ from typing import Any
 from ncdiag import redact
 from ncdiag.model import SCHEMA, Finding, Snapshot
 from ncdiag.nccl.advice import ALL_NODES, Advice
-from ncdiag.nccl.explanation import Explanation
 from ncdiag.nccl.recommend import NEEDS, for_node, to_unset
 from ncdiag.report.plain import one_line, plain
 
@@ -157,20 +156,6 @@ def as_json(snapshot: Snapshot, advice: Sequence[Advice], findings: Sequence[Fin
     return json.dumps(redact.data({**data, "exit": int(code)}), indent=1)
 
 
-def explained(one: Explanation) -> str:
-    """A variable on a few lines."""
-    lines = [one.name, *_indented(one.effect or "Known by name only; what it does is not said here.")]
-    for label, value in (
-        ("read by", one.read_by),
-        ("default", one.default),
-        ("releases", one.releases),
-        ("values", one.values),
-    ):
-        if value is not None:
-            lines += _indented(f"{label + ':':<10}{value}", "          ")
-    return "\n".join([*lines, *(line for note in one.notes for line in _indented("note:     " + note, "          "))])
-
-
 FORMS = {"shell": as_shell, "docker": as_docker, "kubernetes": as_kubernetes, "ray": as_ray}
 
 
@@ -220,12 +205,6 @@ def _where(snapshot: Snapshot, ones: Sequence[Advice]) -> str:
 
 def _comment(text: str) -> list[str]:
     return textwrap.wrap(one_line(text), WIDTH, initial_indent="# ", subsequent_indent="# ", break_long_words=False)
-
-
-def _indented(text: str, more: str = "") -> list[str]:
-    return textwrap.wrap(
-        one_line(text), WIDTH, initial_indent="  ", subsequent_indent="  " + more, break_long_words=False
-    )
 
 
 def _unread(snapshot: Snapshot) -> list[str]:

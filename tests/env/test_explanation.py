@@ -6,7 +6,7 @@ import json
 
 from ncdiag.nccl import environment, meanings
 from ncdiag.nccl.explanation import explain, known, nearest
-from ncdiag.report.env import explained
+from ncdiag.report.variable import explained
 from tests.env.clusters import env
 
 
