@@ -230,7 +230,15 @@ class Node:
 
 
 def _bare(state: RankState) -> Dict[str, Any]:
-    return {**state.as_dict(), "threads": [], "sockets": [], "progress": None}
+    return {
+        **state.as_dict(),
+        "threads": [],
+        "sockets": [],
+        "progress": None,
+        "log_tail": [],
+        "settings": {},
+        "kernel_stack": [],
+    }
 
 
 def _ancestors(machine: Machine, pid: int) -> Iterable[int]:

@@ -10,12 +10,16 @@ import json
 import os
 import socket
 import sys
-from typing import Any, Dict, List, Mapping
+import zlib
+from typing import Any, Dict, List, Mapping, Set
 
 from ncdiag.bringup.serve import MARK
 
 TASK_S = 20.0
 CONNECT_S = 5.0
+INLINE = 90_000
+"""Bytes of an argument that still travel with the call itself. Larger ones, and larger results, go from one node's object store to the
+other's over ports of their own, which may be just what is blocked."""
 _RUN = """
 import json, os, sys
 sys.path.insert(0, sys.argv[1])
@@ -24,18 +28,20 @@ eye = node.Node()
 request, py_spy = json.loads(sys.stdin.readline()), sys.stdin.read()
 if request.get("memory"):
     eye.remember(request.pop("memory"))
-if not serve.find_py_spy(eye) and py_spy:
+found = bool(serve.find_py_spy(eye))
+if py_spy and not found:
     serve.brought(py_spy)
 answer = eye.look(request)
-print(node.MARK + json.dumps({**answer, "memory": eye.memory()}), flush=True)
+print(node.MARK + json.dumps({**answer, "memory": eye.memory(), "py_spy": found}), flush=True)
 """
 
 
-def ncdiag_look(content: bytes, run: str, request: str, py_spy: str, timeout_s: float) -> str:
-    """On the node, in a Ray worker: what the sampler printed."""
+def ncdiag_look(content: bytes, run: str, request: str, timeout_s: float, *py_spy: str) -> bytes:
+    """On the node, in a Ray worker: what the sampler printed, compressed."""
     import os
     import subprocess
     import sys
+    import zlib
 
     descriptor = os.memfd_create("ncdiag", 0)
     try:
@@ -44,14 +50,14 @@ def ncdiag_look(content: bytes, run: str, request: str, py_spy: str, timeout_s: 
         path = "/proc/%d/fd/%d" % (os.getpid(), descriptor)
         done = subprocess.run(
             [sys.executable, "-S", "-I", "-c", run, path],
-            input=(request + "\n" + py_spy).encode(),
+            input=(request + "\n" + "".join(py_spy)).encode(),
             capture_output=True,
             timeout=timeout_s,
             check=False,
         )
-        return done.stdout.decode("utf-8", "replace") or done.stderr.decode("utf-8", "replace")[-500:]
+        return zlib.compress(done.stdout or done.stderr[-500:])
     except subprocess.TimeoutExpired:
-        return "no answer within %g s" % timeout_s
+        return zlib.compress(b"no answer within %g s" % timeout_s)
     finally:
         os.close(descriptor)
 
@@ -62,6 +68,7 @@ class Bridge:
         self.py_spy = ""
         self.ray: Any = None
         self._memory: Dict[str, Any] = {}
+        self._without_py_spy: Set[str] = set()
 
     def connect(self, address: str) -> str:
         """Empty when connected, else the reason."""
@@ -78,7 +85,7 @@ class Bridge:
         except Exception as error:
             first = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
             return "cannot reach the Ray cluster at %s: %s" % (address or "auto", first.strip()[:300])
-        self.ray, self.references = ray, (ray.put(self.content), ray.put(self.py_spy))
+        self.ray = ray
         return ""
 
     def look(self, request: Mapping[str, Any]) -> List[Dict[str, Any]]:
@@ -96,13 +103,20 @@ class Bridge:
                 scheduling_strategy=NodeAffinitySchedulingStrategy(info["NodeID"], soft=False),
             )
             text = json.dumps({**request, "memory": self._memory.get(info["NodeID"])})
-            waiting[task.remote(self.references[0], _RUN, text, self.references[1], TASK_S - 2)] = name, info["NodeID"]
+            pieces = (
+                [self.py_spy[at : at + INLINE] for at in range(0, len(self.py_spy), INLINE)]
+                if info["NodeID"] in self._without_py_spy
+                else []
+            )
+            waiting[task.remote(self.content, _RUN, text, TASK_S - 2, *pieces)] = name, info["NodeID"]
         ready, late = ray.wait(list(waiting), num_returns=len(waiting), timeout=TASK_S)
         for reference in ready:
             try:
                 name, node_id = waiting[reference]
-                answer = _answer(name, ray.get(reference))
+                answer = _answer(name, zlib.decompress(ray.get(reference)).decode("utf-8", "replace"))
                 self._memory[node_id] = answer.pop("memory", None)
+                if not answer.pop("py_spy", True):
+                    self._without_py_spy.add(node_id)
                 answers.append(answer)
             except ray.exceptions.RayError as error:
                 answers.append(

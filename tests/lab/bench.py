@@ -183,16 +183,17 @@ class Bench:
         out.unlink(missing_ok=True)
         started = time.time()
         watch = self.hosts["a"].start(*argv, log=self.hosts.folder / "ncdiag.out", env={"PYTHONPATH": str(ROOT)})
+        hung = ""
         try:
             watch.wait(self.timeout_s + 60)
         except subprocess.TimeoutExpired:
-            pass
+            hung = _stack(watch.pid)
         finally:
             self.over = True
             end(watch)
             if other is not None:
                 end(other)
-        words = (self.hosts.folder / "ncdiag.out").read_text(errors="replace")
+        words = hung + (self.hosts.folder / "ncdiag.out").read_text(errors="replace")
         result = (
             json.loads(out.read_text())
             if out.exists()
@@ -205,6 +206,12 @@ class Bench:
             }
         )
         return Run(result, watch.returncode, words, self.text("a"), self.text("b"), started, self.acted_at)
+
+
+def _stack(pid: int) -> str:
+    """Where ncdiag itself stands when it has not ended in time."""
+    argv = [str(Path(engines.python()).parent / "py-spy"), "dump", "--pid", str(pid)]
+    return subprocess.run(argv, capture_output=True, text=True, check=False).stdout
 
 
 def _none_of(environment: Any) -> dict[str, str]:
