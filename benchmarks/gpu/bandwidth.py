@@ -2,7 +2,7 @@
 
     python benchmarks/gpu/bandwidth.py --out DIR [--nccl-tests DIR] [--site DIR] [--backend nccl] [--only STEP…]
 
-Steps: `refuse` (GPUs in use), `sockets` (two hosts in namespaces, one GPU each), `limited` (their link limited by tbf: the figure follows),
+Steps: `refuse` (GPUs in use), `sockets` (two hosts in namespaces, one GPU each), `loop` (against torch's own loop), `limited` (their link limited by tbf: the figure follows),
 `pairs` (four hosts, one behind a limited link: found), `nvlink` (all operations, nccl-tests before and after), `shm` (P2P off), `ctrl-c`
 (nothing stays), `baseline`, `model`. Every step has a time limit and keeps its output in DIR; DIR/summary.json has what matters. Hosts are
 reached by a stand-in for ssh that enters their namespaces. NVLink multicast is left as the environment sets it.
@@ -173,20 +173,39 @@ class Bench:
             self.summary["sockets"] = {"exit": code, "ncdiag": ours, "torch_loop": loop, "expectation": report["expectation"], "findings": _said(report),
                                        "ratio": {size: ours[size] / loop[str(size)] for size in sizes if str(size) in loop}}
 
-    def _loop(self, lab: Any, sizes: Sequence[int]) -> dict[str, float]:
-        gpus = self.gpus() if self.cuda else 0
-        running = []
-        for host in lab.hosts[:2]:
-            argv = [self.python, "-c", LOOP, str(host.number), "2", "0", self.backend, f"tcp://{lab.hosts[0].address}:29544", ",".join(map(str, sizes))]
-            env = {**self.env, "NCCL_SOCKET_IFNAME": "eth0", "GLOO_SOCKET_IFNAME": "eth0", **({"CUDA_VISIBLE_DEVICES": str(host.number % gpus)} if gpus else {})}
-            running.append(subprocess.Popen(host.argv(argv), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=env))
+    def loop(self) -> None:
+        """In place against a plain torch loop, on this machine's first two GPUs: P2P, then through shared memory."""
+        found = {}
+        for name, off, most in (("p2p", {}, "512M"), ("shm", {"NCCL_P2P_DISABLE": "1"}, "128M")):
+            code, report = self.ncdiag(f"loop-{name}", "--ranks-per-node", "2", "--min", "8M", "--max", most, "--factor", "4", "--seconds", "0.4", "--isolate", "never", env=off, limit_s=60)
+            ours = {str(row["size_bytes"]): row["busbw_gbytes_s"] for row in report["rows"] if row["in_place"]}
+            argv = [[self.python, "-c", LOOP, str(rank), "2", str(rank), self.backend, "tcp://127.0.0.1:29545", ",".join(ours)] for rank in range(2)]
+            reference = self._answer([(words, {**self.env, **off}) for words in argv])
+            found[name] = {"exit": code, "ncdiag": ours, "torch_loop": reference, "ratio": {size: round(ours[size] / reference[size], 4) for size in ours if size in reference},
+                           "expectation": report["expectation"], "findings": _said(report), "peak": _peak(report)}
+            self.summary["loop"] = found
+
+    def _answer(self, commands: Sequence[tuple[list[str], dict[str, str]]]) -> dict[str, float]:
+        """What the first of some ranks prints."""
+        running = [subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=env) for argv, env in commands]
         try:
             out = running[0].communicate(timeout=60)[0]
-            running[1].wait(20)
-            return json.loads(out) if out.startswith("{") else {}
+            found: dict[str, float] = json.loads(out) if out.startswith("{") else {}
+            for process in running[1:]:
+                process.wait(20)
+            return found
         finally:
             for process in running:
                 process.kill()
+
+    def _loop(self, lab: Any, sizes: Sequence[int]) -> dict[str, float]:
+        gpus = self.gpus() if self.cuda else 0
+        commands = []
+        for host in lab.hosts[:2]:
+            argv = [self.python, "-c", LOOP, str(host.number), "2", "0", self.backend, f"tcp://{lab.hosts[0].address}:29544", ",".join(map(str, sizes))]
+            env = {**self.env, "NCCL_SOCKET_IFNAME": "eth0", "GLOO_SOCKET_IFNAME": "eth0", **({"CUDA_VISIBLE_DEVICES": str(host.number % gpus)} if gpus else {})}
+            commands.append((host.argv(argv), env))
+        return self._answer(commands)
 
     def limited(self) -> None:
         found = {}
@@ -301,7 +320,7 @@ def main() -> int:
     bench = Bench(options)
     began = time.monotonic()
     steps: list[tuple[str, Callable[[], None]]] = [
-        ("refuse", bench.refuse), ("sockets", bench.sockets), ("limited", bench.limited), ("pairs", bench.pairs), ("nvlink", bench.nvlink), ("shm", bench.shm),
+        ("refuse", bench.refuse), ("loop", bench.loop), ("sockets", bench.sockets), ("limited", bench.limited), ("pairs", bench.pairs), ("nvlink", bench.nvlink), ("shm", bench.shm),
         ("ctrl-c", bench.ctrl_c), ("baseline", bench.baseline), ("model", bench.model),
     ]  # fmt: skip
     try:
