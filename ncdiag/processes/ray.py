@@ -41,12 +41,15 @@ class _Links:
     def __init__(self, host: Host) -> None:
         self._host = host
         self._tables = sockets.Tables(host)
+        self._read: dict[int, list[Socket]] = {}
 
     def _of(self, pid: int) -> list[Socket]:
-        try:
-            return [socket for socket in sockets.read(self._host, pid, self._tables)[1] if socket.state == "ESTABLISHED"]
-        except HostError:
-            return []
+        if pid not in self._read:
+            try:
+                self._read[pid] = [socket for socket in sockets.read(self._host, pid, self._tables)[1] if socket.state == "ESTABLISHED"]
+            except HostError:
+                self._read[pid] = []
+        return self._read[pid]
 
     def talk(self, proc: Proc, others: Sequence[Proc]) -> bool:
         """Whether `proc` has a connection with one of `others`."""
