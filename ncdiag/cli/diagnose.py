@@ -62,7 +62,7 @@ def _bundles(paths: tuple[str, ...]) -> tuple[list[DumpContent], tuple[str, ...]
     dumps, others = [], []
     for path in paths:
         try:
-            content = bundle.find(path) if path != "-" and os.path.exists(path) else None
+            content = bundle.find(path) if _may_be_bundle(path) else None
         except bundle.BundleError as error:
             raise click.UsageError(str(error)) from None
         if content is not None:
@@ -70,6 +70,21 @@ def _bundles(paths: tuple[str, ...]) -> tuple[list[DumpContent], tuple[str, ...]
         else:
             others.append(path)
     return dumps, tuple(others)
+
+
+def _may_be_bundle(path: str) -> bool:
+    """A folder, or a file that begins like an archive: looking for one in anything else may take forever."""
+    from ncdiag.logs.archives import may_be_archive
+
+    if os.path.isdir(path):
+        return True
+    if path == "-" or not os.path.isfile(path):
+        return False
+    try:
+        with open(path, "rb") as file:
+            return may_be_archive(file.read(512))
+    except OSError:
+        return False
 
 
 def exit_of(causes: list[Cause]) -> int:

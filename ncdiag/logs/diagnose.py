@@ -16,6 +16,7 @@ from ncdiag.logs.remedies import NEXT, REMEDIES
 from ncdiag.logs.rules import RULES
 from ncdiag.logs.scan import Scanner, blocks_of
 from ncdiag.logs.together import refine
+from ncdiag.logs.wrapped import is_wrapped, unwrapped
 from ncdiag.nccl.log import NcclLog
 from ncdiag.nccl.log_facts import NcclFacts
 
@@ -56,7 +57,7 @@ def of_streams(streams: Iterable[Stream], notes: list[str] | None = None) -> Dia
         order[stream.name] = float(scanner.position)
         if documents.take(stream, order[stream.name]):
             continue
-        for first, block in blocks_of(stream.chunks):
+        for first, block in blocks_of(unwrapped(stream.chunks) if is_wrapped(stream.head) else stream.chunks):
             ray = ray or (first < _RAY_LINES and _RAY.search(block) is not None)
             scanner.feed(stream.name, block, first)
             nccl.feed(stream.name, block + b"\n")

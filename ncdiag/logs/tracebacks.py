@@ -23,7 +23,7 @@ LINES_LIMIT = 400  # of one traceback
 class Exceptions:
     """The last line of each traceback."""
 
-    triggers = ("Traceback (most recent call last)", "Error: ", "Exception: ")
+    triggers = ("Traceback (most recent call last)", "Error: ", "Exception: ", 'File "')
 
     def __init__(self) -> None:
         self._found: list[tuple[Line, str, str, str]] = []
@@ -37,6 +37,9 @@ class Exceptions:
         text = line.text
         if self.triggers[0] in text:
             self._left, self._file = LINES_LIMIT, ""
+            return True
+        if self._left <= 0 and not self._file and (frame := _FRAME.search(text)):  # its heading is cut off
+            self._left, self._file = LINES_LIMIT, frame["file"]
             return True
         if self._left <= 0 and not self._file:
             match = _LAST.search(text.rstrip())

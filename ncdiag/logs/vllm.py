@@ -46,7 +46,7 @@ _VERSION = re.compile(r"(?:LLM engine|Launching vLLM|vLLM API server version|API
 _INIT = re.compile(r"world_size=(?P<world>\d+) rank=(?P<rank>\d+) local_rank=(?P<local>\d+) distributed_init_method=(?P<url>\S+)")
 _CLOCK = re.compile(r"(?<!\d)(\d\d):(\d\d):(\d\d)(?!\d)")
 _LASTED = re.compile(r"(?P<what>Loading weights took|torch\.compile takes|Compiling a graph for [\w (),]+? takes|Graph capturing finished in|init engine \([^)]*\) took|Initial profiling/warmup run took|Time spent downloading weights for \S+:) (?P<s>\d+(?:\.\d+)?) ?s")
-_BAR = re.compile(r"(?P<what>[\w ,()-]{0,60}?):?\s+(?P<percent>\d{1,3})%(?: Completed)? ?\|.*?(?P<done>\d+)/(?P<all>\d+)")
+_BAR = re.compile(r"(?P<what>[\w ,()-]{0,60}?):?\s+(?P<percent>\d{1,3})%(?: Completed)? ?\|.*?(?P<done>\d[\d.]*[kKMGT]?)/(?P<all>\d[\d.]*[kKMGT]?)")
 _SERVED = re.compile(r'" 200 OK|HTTP/1\.1" 200|generation throughput: (?!0\.0 )[\d.]+|gen throughput \(token/s\): [1-9]|Successful requests: +[1-9]')
 _READY = ORDER.index("ready")
 WORKED = ("node:__internal_head__", "initialized with NCCL version", "elapsed time per iteration", "Ray runtime started.", "tokens/sec", "Throughput: ", "samples per second", "Benchmark duration (s)", "Output token throughput",

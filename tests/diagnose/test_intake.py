@@ -10,6 +10,8 @@ import os
 import random
 import subprocess
 import sys
+import tarfile
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -148,3 +150,89 @@ def test_pieces_do_not_matter(path: Path, size: int) -> None:
 def test_an_endless_line_is_cut() -> None:
     found = of_streams([Stream("x", (b"y" * (1 << 20) for _ in range(8)), b"y"), stream(SHM, 100)])
     assert found.verdict.causes[0].cause == "shm-too-small"
+
+
+def packed(tmp_path: Path, name: str, mode: str) -> Path:
+    (tmp_path / "n1").mkdir(exist_ok=True)
+    (tmp_path / "n1" / "v.log").write_bytes(SHM)
+    (tmp_path / "n1" / "old.log.gz").write_bytes(gzip.compress(b"quiet\n"))
+    (tmp_path / "n1" / "core").write_bytes(b"\x7fELF" + b"\0" * 100)
+    with tarfile.open(tmp_path / name, mode) as archive:
+        archive.add(tmp_path / "n1", "n1")
+    return tmp_path / name
+
+
+@pytest.mark.parametrize("mode", ["w", "w:gz", "w:bz2", "w:xz"])
+def test_archives_are_read_member_by_member(tmp_path: Path, mode: str) -> None:
+    found = diagnose([str(packed(tmp_path, "logs.any", mode))])
+    assert found.verdict.causes[0].cause == "shm-too-small"
+    assert [name.rpartition("logs.any/")[2] for name in found.sources] == ["n1/old.log.gz", "n1/v.log"] or len(found.sources) == 2
+    assert any("core: not text" in note for note in found.notes)
+
+
+def test_zip_and_cut_archives(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        archive.writestr("v.log", SHM)
+    assert first(tmp_path / "a.zip") == "shm-too-small"
+    whole = packed(tmp_path, "b.tar", "w").read_bytes()
+    for size in (len(whole) // 3, 700, 513, 600):
+        (tmp_path / "cut.tar").write_bytes(whole[:size])
+        found = diagnose([str(tmp_path / "cut.tar")])
+        assert found.verdict.causes
+    (tmp_path / "broken.zip").write_bytes((tmp_path / "a.zip").read_bytes()[:40])
+    assert diagnose([str(tmp_path / "broken.zip")]).notes
+
+
+def test_zero_bytes_pipes_devices_and_links_to_nothing(tmp_path: Path) -> None:
+    for name, raw in (("holes", b"\0" * 3_000_000 + SHM), ("wide", SHM.decode().encode("utf-16"))):
+        (tmp_path / name).write_bytes(raw)
+        assert first(tmp_path / name) == "shm-too-small", name
+    with open(tmp_path / "sparse", "wb") as file:
+        file.truncate(1 << 36)
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "nowhere").symlink_to(tmp_path / "absent")
+    (tmp_path / "noise").write_bytes(random.Random(2).randbytes(100_000))
+    found = diagnose([str(tmp_path / name) for name in ("sparse", "pipe", "nowhere", "noise")] + ["/dev/zero"])
+    assert not found.sources and [note.partition(": ")[2] for note in found.notes] == [
+        "a link to nothing", "nothing but zero bytes, not read", "a pipe that nobody writes to, not read", "not text, not read", "neither a file nor a folder, not read"]
+
+
+def test_a_pipe_with_a_writer_is_read(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with subprocess.Popen([sys.executable, "-c", "import sys,time; f=open(sys.argv[1],'wb'); time.sleep(0.3); f.write(sys.argv[2].encode())", str(tmp_path / "pipe"), SHM.decode()]):
+        assert first(tmp_path / "pipe") == "shm-too-small"
+
+
+def test_equal_names_in_two_folders_stay_apart(tmp_path: Path) -> None:
+    for name in ("n1", "n2"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "v.log").write_bytes(SHM)
+    found = diagnose([str(tmp_path / "n1"), str(tmp_path / "n2")])
+    assert len(found.sources) == 2 and len({item.source for item in found.verdict.causes[0].evidence}) == 2
+
+
+TABLES = ["ib-link-or-hca-fault.ibstat", "roce-gid-wrong", "stale-process.smi", "rank-stopped.ps", "mtu-mismatch.two-nodes", "pcie-degraded.query", "gpu-ecc-row-remap"]
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_tables_in_wrappers_of_collectors(tmp_path: Path, name: str) -> None:
+    lines = (Path(__file__).parent / "cases" / f"{name}.log").read_text().splitlines()
+    wrappers = {
+        "docker": [json.dumps({"log": line + "\n", "stream": "stdout", "time": "2026-01-01T00:00:00.1Z"}) for line in lines],
+        "fluent-bit": [json.dumps({"date": 1.5, "kubernetes": {"pod_name": "a-0"}, "log": line}) for line in lines],
+        "cloud": [json.dumps({"insertId": "x", "severity": "INFO", "textPayload": line}) for line in lines],
+        "srun": ["0: " + line for line in lines],
+        "srun-wide": [" 12: " + line for line in lines],
+        "mpirun": ["[1,0]<stdout>: " + line for line in lines],
+    }
+    for wrapper, wrapped in wrappers.items():
+        path = tmp_path / wrapper
+        path.write_text("\n".join(wrapped) + "\n")
+        causes = diagnose([str(path)]).verdict.causes
+        assert causes[0].cause == name.split(".")[0], (wrapper, [(cause.cause, cause.summary) for cause in causes])
+
+
+def test_states_of_a_progress_bar_in_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "bar"
+    path.write_text("".join(f"Loading safetensors checkpoint shards: {n:3}% Completed | {n}/100 [00:{n}<05:00, 9.1s/it]\r" for n in range(1, 5)) + "\n")
+    assert first(path) == "slow-not-hung"
