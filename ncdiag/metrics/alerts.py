@@ -36,6 +36,8 @@ class Alert:
     playbook: str
     summary: str
     """May name labels that `own` and `others` both have, or that may be empty."""
+    by_cause: bool = False
+    """The label `cause`, where it is not empty, names the playbook."""
 
 
 def alerts(limits: Limits) -> list[Alert]:
@@ -61,7 +63,9 @@ def _network() -> list[Alert]:
               "page", "ib-link-or-hca-fault", f"{device} lost its link"),
         Alert("RdmaReceiveErrors", 'increase(ncdiag_rdma_errors_total{kind="link", counter!="link_downed"}[5m]) > 0', others_loss, "",
               "page", "ib-link-or-hca-fault", f"{device} has link errors {{{{ $labels.counter }}}}"),
-        Alert("RdmaPacketLoss", 'increase(ncdiag_rdma_errors_total{kind="loss"}[5m]) > 0', "", "",
+        Alert("RdmaPacketLoss", 'increase(ncdiag_rdma_errors_total{kind="loss", layer!="Ethernet"}[5m]) > 0', "", "",
+              "page", "ib-link-or-hca-fault", f"{device} loses packets: {{{{ $labels.counter }}}}"),
+        Alert("RocePacketLoss", 'increase(ncdiag_rdma_errors_total{kind="loss", layer="Ethernet"}[5m]) > 0', "", "",
               "page", "roce-lossless-missing", f"{device} loses packets: {{{{ $labels.counter }}}}"),
         Alert("RdmaCounterStuck", "ncdiag_rdma_counter_stuck == 1", "", "10m",
               "warn", "ib-link-or-hca-fault", f"{{{{ $labels.counter }}}} of {device} stands at its maximum: reset it, or errors go unseen"),
@@ -94,7 +98,7 @@ def _node() -> list[Alert]:
         Alert("SourceNotRead", "ncdiag_up == 0 and on (instance, source, target) max_over_time(ncdiag_up[1d]) == 1", "", "5m",
               "warn", "triage", "{{ $labels.source }} {{ $labels.target }} on {{ $labels.instance }} could be read today and cannot now"),
         Alert("PreflightFailed", 'sum by (instance, node, cause, probe, device) (ncdiag_finding{status="fail"}) > 0', "", "",
-              "page", "triage", "{{ $labels.probe }} on {{ $labels.node }} fails: see playbook {{ $labels.cause }}"),
+              "page", "triage", "{{ $labels.probe }} on {{ $labels.node }} fails: see playbook {{ $labels.cause }}", by_cause=True),
         Alert("PreflightOld", "time() - ncdiag_findings_time_seconds > 7200", "", "10m",
               "warn", "triage", "{{ $labels.instance }} was last judged {{ $value | humanizeDuration }} ago"),
     ]  # fmt: skip

@@ -29,7 +29,7 @@ SERIES = {
     "ncdiag_rdma_link_downed_total": Series("counter", "Times that the link went down.", _PORT),
     "ncdiag_rdma_errors_total": Series(
         "counter", "Error counters by kind. link: cable, optics, port; loss: lost packets; late: the receiver was not ready; order: reordered, no fault under adaptive routing.",
-        (*_PORT, "counter", "kind"),
+        (*_PORT, "counter", "kind", "layer"),
     ),
     "ncdiag_rdma_counter_stuck": Series("gauge", "1: the counter stands at its maximum and counts no further.", (*_PORT, "counter")),
     "ncdiag_rdma_counter_unread": Series("gauge", "Counters of the port that gave an error or no number.", _PORT),

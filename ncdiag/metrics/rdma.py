@@ -69,13 +69,13 @@ def _port(host: Host, running: Running, sheet: Sheet, device: str, port: int) ->
         if found:
             total = running.total((device, str(port), found[0]), values[found[0]])
             sheet.add(series, total * found[1], device=device, port=port)
-    ordered = word(host, f"{base}/link_layer") == "Ethernet"
+    layer = word(host, f"{base}/link_layer") or ""
     for name, value in values.items():
-        kind = _kind(name, ordered)
+        kind = _kind(name, ordered=layer == "Ethernet")
         if not kind:
             continue
         total = running.total((device, str(port), name), value)
-        sheet.add("ncdiag_rdma_errors_total", total, device=device, port=port, counter=name, kind=kind)
+        sheet.add("ncdiag_rdma_errors_total", total, device=device, port=port, counter=name, kind=kind, layer=layer)
         if name == "link_downed":
             sheet.add("ncdiag_rdma_link_downed_total", total, device=device, port=port)
         if name in meaning.MAXIMA:

@@ -54,7 +54,9 @@ FIRES: list[tuple[str, str, Series, str, Series]] = [
     ("RdmaLinkDowned", "5m", {f"ncdiag_rdma_link_downed_total{{{PORT}}}": "7x3 8x10"}, "3m", {f"ncdiag_rdma_link_downed_total{{{PORT}}}": "7x20"}),
     ("RdmaReceiveErrors", "5m", {f'ncdiag_rdma_errors_total{{{PORT}, counter="symbol_error", kind="link"}}': "0x3 1x10"}, "3m",
      {f'ncdiag_rdma_errors_total{{{PORT}, counter="rnr_nak_retry_err", kind="late"}}': "0+5x20"}),
-    ("RdmaPacketLoss", "5m", {f'ncdiag_rdma_errors_total{{{PORT}, counter="packet_seq_err", kind="loss"}}': "0x3 1x10"}, "3m",
+    ("RdmaPacketLoss", "5m", {f'ncdiag_rdma_errors_total{{{PORT}, counter="packet_seq_err", kind="loss", layer="InfiniBand"}}': "0x3 1x10"}, "3m",
+     {f'ncdiag_rdma_errors_total{{{PORT}, counter="out_of_sequence", kind="order"}}': "0+5x20"}),
+    ("RocePacketLoss", "5m", {f'ncdiag_rdma_errors_total{{{PORT}, counter="packet_seq_err", kind="loss", layer="Ethernet"}}': "0x3 1x10"}, "3m",
      {f'ncdiag_rdma_errors_total{{{PORT}, counter="out_of_sequence", kind="order"}}': "0+5x20"}),
     ("RdmaCounterStuck", "11m", {f'ncdiag_rdma_counter_stuck{{{PORT}, counter="symbol_error"}}': "1x20"}, "9m",
      {f'ncdiag_rdma_counter_stuck{{{PORT}, counter="symbol_error"}}': "0x20"}),
@@ -98,7 +100,9 @@ def test_it_fires_when_it_should_and_is_silent_when_it_should(
 ) -> None:
     rules = tmp_path / "rules.yml"
     rules.write_text(rule_file("own", Limits(), "https://runbooks.example/ncdiag"))
-    playbook = next(alert.playbook for alert in OWN if alert.name == name)
+    playbook = (
+        "shm-too-small" if name == "PreflightFailed" else next(alert.playbook for alert in OWN if alert.name == name)
+    )
     said = _firing(rules, _case(name, series, fired_at, True), tmp_path)
     assert f'alertname="{name}"' in said
     assert f'playbook="{playbook}"' in said
@@ -131,6 +135,11 @@ def test_the_examples_are_what_is_written() -> None:
     assert (EXAMPLES / "prometheus-rules.yml").read_text() == rule_file("others", Limits())
     assert (EXAMPLES / "prometheus-rules-ncdiag.yml").read_text() == rule_file("own", Limits())
     mapping = yaml.safe_load(oncall_rules(Limits()))["rules"]
+    assert {
+        "labels": {"alertname": "PreflightFailed", "cause": "shm-too-small"},
+        "playbook": "shm-too-small",
+    } in mapping
+    assert mapping.index({"labels": {"alertname": "PreflightFailed"}, "playbook": "triage"}) > len(mapping) - 10
     assert [
         {"labels": dict(rule.labels), "playbook": rule.playbook} for rule in read(EXAMPLES / "oncall.yaml").rules
     ] == mapping

@@ -106,7 +106,10 @@ def test_units_maxima_and_what_cannot_be_read(tmp_path: Path) -> None:
     assert found[f'ncdiag_rdma_counter_stuck{{counter="symbol_error",{where},port="1"}}'] == 1
     assert found[f'ncdiag_rdma_counter_stuck{{counter="link_downed",{where},port="1"}}'] == 0
     assert found[f'ncdiag_rdma_counter_unread{{{where},port="1"}}'] == 1
-    assert found[f'ncdiag_rdma_errors_total{{counter="out_of_sequence",{where},kind="order",port="1"}}'] == 7
+    assert (
+        found[f'ncdiag_rdma_errors_total{{counter="out_of_sequence",{where},kind="order",layer="InfiniBand",port="1"}}']
+        == 7
+    )
     assert not any("port_rcv_errors" in name or "received_bytes" in name for name in found), (
         "unread is missing, not zero"
     )
