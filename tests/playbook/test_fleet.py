@@ -21,7 +21,7 @@ def _as_a_remote_node(request: Request) -> NodeFacts:
         check=False,
         cwd="/",
     )
-    return remote.outcome("other", done.returncode, done.stdout.decode(), done.stderr.decode(), 60)
+    return remote.outcome("other", remote.Answer(done.returncode, done.stdout.decode(), done.stderr.decode()), 60)
 
 
 def test_a_command_travels(tmp_path: Path) -> None:
