@@ -28,10 +28,11 @@ class Scene:
         *,
         role: Role | None = None,
         container: Container | None = None,
+        document: Document | None = None,
         **more: Any,
     ) -> Finding:
-        """`status`: `fail`, `warn`, `unknown`, `ok` or `skip` of ncdiag.model."""
-        document = self.workload.document
+        """`status`: `fail`, `warn`, `unknown`, `ok` or `skip` of ncdiag.model. `document`: where `path` leads, when it is another object."""
+        document = document or self.workload.document
         line = document.line(path)
         inside = f" ({role.name})" if role is not None and len(self.workload.roles) > 1 else ""
         text = f"{self.workload.title}{inside}: {summary}"

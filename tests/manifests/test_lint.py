@@ -221,6 +221,18 @@ def test_replicas_that_are_engines_of_their_own_are_right() -> None:
     assert ("k8s-parallel", "fail") in _kinds(DEPLOYMENT.replace('"2"', '"4"'))
 
 
+def test_variables_of_a_config_map_are_read_where_they_stand() -> None:
+    text = (
+        DEPLOYMENT.replace("resources:", "envFrom: [{configMapRef: {name: net}}], resources:")
+        + "---\nkind: ConfigMap\nmetadata: {name: net}\ndata:\n  NCCL_DEBUG: info\n  NCCL_IB_TIMEOUT: 22s\n"
+    )
+    (said,) = bad(found(text))
+    assert ("NCCL_IB_TIMEOUT=22s" in said.summary, text.splitlines()[said.where["line"] - 1]) == (
+        True,
+        "  NCCL_IB_TIMEOUT: 22s",
+    )
+
+
 def test_what_runs_no_engine_is_passed_over() -> None:
     (said,) = found("kind: Deployment\nspec: {template: {spec: {containers: [{name: c, image: nginx}]}}}\n")
     assert (said.status.value, said.probe) == ("skip", "k8s-engine")

@@ -36,6 +36,7 @@ def environment(scene: Scene) -> Iterator[Finding]:
             *_names_and_values(scene, role, container),
             *_contradictions(scene, role, container),
             *_addresses(scene, role, container),
+            *_from_maps(scene, role, container),
         ]
         yield from problems
         if not problems and any(LOOKS_LIKE_NCCL.match(name) for name in container.environment):
@@ -67,6 +68,30 @@ def _names_and_values(scene: Scene, role: Role, container: Container) -> Iterato
                 warn, problem.summary, (*container.path, "env", number), role=role, container=container, observed=value, expected=problem.expected,
                 cause="env-unknown-or-invalid", remedy=problem.remedy, setting=name,
             )  # fmt: skip
+
+
+def _from_maps(scene: Scene, role: Role, container: Container) -> Iterator[Finding]:
+    """Variables that come from a ConfigMap in the same files."""
+    named = [mapping(mapping(one).get("configMapRef")).get("name") for one in sequence(container.data.get("envFrom"))]
+    for document in scene.of_kind("ConfigMap"):
+        if document.name not in named:
+            continue
+        for name, value in mapping(document.data.get("data")).items():
+            problem = (name_problem(name) or value_problem(name, str(value))) if LOOKS_LIKE_NCCL.match(name) else None
+            if problem is not None and problem.kind != "noted":
+                yield scene.say(
+                    warn,
+                    f"{problem.summary} (from ConfigMap/{document.name})",
+                    ("data", name),
+                    role=role,
+                    container=container,
+                    document=document,
+                    observed=value,
+                    expected=problem.expected,
+                    cause="env-unknown-or-invalid",
+                    remedy=problem.remedy,
+                    setting=name,
+                )
 
 
 def _contradictions(scene: Scene, role: Role, container: Container) -> Iterator[Finding]:
