@@ -73,7 +73,7 @@ def _text(one: Saved, show_all: bool, color: str | None) -> str:
 
         return verdict_as_text(result.verdict, result.notes, color=color, verbose=show_all)
     if result.outcome or result.lanes or result.pairs or result.steps:
-        return figures_as_text(result, color=color)
+        return figures_as_text(result, show_all=show_all, color=color)
     if result.causes:
         from ncdiag.report.causes import causes_as_text
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
@@ -10,12 +12,12 @@ from ncdiag.model import Status
 from ncdiag.nodeset import fold
 from ncdiag.report.causes import causes_as_text
 from ncdiag.report.compare import Comparison, Item
-from ncdiag.report.console import STYLES, make_console
+from ncdiag.report.console import STYLES, findings_as_text, make_console
 from ncdiag.report.headline import headline
 from ncdiag.report.html.heatmap import slowest
 from ncdiag.report.html.timeline import spread
 from ncdiag.report.plain import one_line, plain
-from ncdiag.report.result import Result
+from ncdiag.report.result import Result, Step
 
 TITLES = {
     "new": ("new", "bold red"),
@@ -56,14 +58,14 @@ def _lines(items: list[Item]) -> list[Text]:
     return lines
 
 
-def figures_as_text(result: Result, *, color: str | None) -> str:
-    """A start or a bandwidth run: its outcome, its figures, what took longest, what was slowest, its causes."""
+def figures_as_text(result: Result, *, show_all: bool, color: str | None) -> str:
+    """A start or a bandwidth run: its outcome, its figures, what took longest, what was slowest, its causes and findings."""
     console, buffer = make_console(color)
     head = headline(result)
     line = Text(f"{head.status.value.upper():<8}", STYLES[head.status])
     console.print(line.append(plain(head.text), "bold"))
     for fact in result.facts:
-        console.print(Text(f"{'':8}{one_line(fact.name)}: {plain(fact.value)}"))
+        console.print(Text(f"{'':8}{one_line(fact.name)}: {plain(fact.value)} ({plain(fact.source)})"))
     for event in result.events:
         console.print(Text(f"{'':8}at {event.at_s:.1f} s {one_line(event.what)} {one_line(event.more)}".rstrip(), "dim"))
     stages = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
@@ -73,8 +75,16 @@ def figures_as_text(result: Result, *, color: str | None) -> str:
         stages.add_row(*(plain(str(row[key])) for key in ("stage", "count", "least", "median", "most", "who")))
     if result.lanes:
         console.print(stages)
+    for (op, place), step in _largest(result.steps).items():
+        console.print(Text(f"{'':8}{one_line(op)} {'in place' if place else 'out of place'}: {step.busbw_gbytes_s:.4g} GB/s at {step.size_bytes:,} bytes"))
     for pair in slowest(result.pairs, PAIRS):
         told = " ".join(one_line(part) for part in (pair["measured"], pair["share"] and f"({pair['share']})", pair["note"]) if part)
         console.print(Text(f"{'':8}{one_line(pair['one'])} – {one_line(pair['other'])}: {told}"))
     causes = causes_as_text(result.causes, next_=result.next, notes=result.notes, color=color) if result.causes else ""
-    return buffer.text() + ("\n" + causes if causes else "")
+    findings = findings_as_text(result.nodes, result.findings, show_all=show_all, color=color) if result.findings else ""
+    return "\n".join(part for part in (buffer.text(), causes, findings) if part)
+
+
+def _largest(steps: Sequence[Step]) -> dict[tuple[str, bool], Step]:
+    """The largest size of each operation."""
+    return {(step.op, step.in_place): step for step in sorted(steps, key=lambda step: step.size_bytes)}

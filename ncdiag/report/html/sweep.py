@@ -11,7 +11,7 @@ from ncdiag.report.plain import one_line
 from ncdiag.report.result import Step
 
 ROWS = 400
-WIDTH, HEIGHT, LEFT, BOTTOM, TOP, RIGHT = 360, 190, 40, 24, 10, 8
+WIDTH, HEIGHT, LEFT, BOTTOM, TOP, RIGHT = 360, 190, 40, 24, 10, 16
 """Units of the drawing, and its margins."""
 
 
@@ -23,13 +23,20 @@ def view(steps: Sequence[Step]) -> Mapping[str, Any] | None:
     for step in steps:
         table.setdefault((step.file, step.op, step.size_bytes), {})[step.in_place] = step
     rows = [_row(file, op, size, both) for (file, op, size), both in table.items()]
-    return {"rows": rows[:ROWS], "more": max(0, len(rows) - ROWS), "files": any(step.file for step in steps), "chart": _chart(steps)}
+    return {"rows": rows[:ROWS], "more": max(0, len(rows) - ROWS), "files": any(step.file for step in steps), "places": [place for place in (False, True) if any(step.in_place is place for step in steps)], "chart": _chart(steps)}
 
 
 def _row(file: str, op: str, size: int, both: Mapping[bool, Step]) -> Mapping[str, Any]:
     checked = [step.wrong for step in both.values() if step.wrong is not None]
-    figures = ({"busbw": f"{step.busbw_gbytes_s:.4g}", "width": "" if step.half_width_gbytes_s is None else f"± {step.half_width_gbytes_s:.2g}"} if step else None for step in (both.get(False), both.get(True)))
+    figures = ({"busbw": _figure(step.busbw_gbytes_s, 4), "width": "" if step.half_width_gbytes_s is None else f"± {_figure(step.half_width_gbytes_s, 2)}"} if step else None for step in (both.get(False), both.get(True)))
     return {"file": file, "op": op, "size": f"{size:,}", "figures": list(figures), "wrong": sum(checked) if checked else None}
+
+
+def _figure(value: float, digits: int) -> str:
+    """Without an exponent: `0.00001432`."""
+    if value == 0 or value >= 10**digits:
+        return f"{value:.0f}"
+    return f"{value:.{max(0, digits - 1 - math.floor(math.log10(abs(value))))}f}"
 
 
 def _chart(steps: Sequence[Step]) -> Mapping[str, Any] | None:
