@@ -16,7 +16,7 @@ from ncdiag.processes import progress, ranks, ray, roles, stacks
 from ncdiag.processes.family import FamilyError
 from ncdiag.processes.look import Options
 from ncdiag.processes.machine import Machine, option, rendezvous
-from ncdiag.processes.proc import Proc
+from ncdiag.processes.proc import Proc, read_stat
 from ncdiag.processes.sample import Sampler
 
 MARK = "ncdiag-look "
@@ -179,13 +179,14 @@ class Node:
 
     def _near(self, pid: int) -> bool:
         """Whether a process is on this node: a machine whose network namespace this is, or a container on it. Another network
-        namespace with the same process ids is another node that shares the machine."""
+        namespace with the same process ids is another node that shares the machine. What has ended does not say any more."""
         try:
             return self.host.link("/proc/%d/ns/net" % pid) == self.host.link("/proc/self/ns/net") or self.host.link(
                 "/proc/%d/ns/pid" % pid
             ) != self.host.link("/proc/self/ns/pid")
         except HostError:
-            return True
+            proc = read_stat(self.host, pid)
+            return proc is not None and proc.state not in ("Z", "X")
 
     def _pids(self, machine: Machine, request: Mapping[str, Any]) -> Tuple[List[int], Set[int]]:
         """(pids that lead to the engine, all processes below them)."""
