@@ -134,8 +134,9 @@ def render(
     source: Path, gpus: tuple[str, ...], max_model_len: int | None, concurrency: int, output: str | None, **values: Any
 ) -> int:
     """Write manifests from a plan: saved by `ncdiag plan --format json`, or made here from the model's config."""
-    from ncdiag.manifests.render import RenderError, Wanted
+    from ncdiag.manifests.planned import RenderError
     from ncdiag.manifests.render import render as rendered
+    from ncdiag.manifests.skeleton import Wanted
 
     rdma, labels = values["rdma_resource"], values["labels"]
     wanted = Wanted(

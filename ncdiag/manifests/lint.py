@@ -7,9 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 from ncdiag.manifests.document import Document
+from ncdiag.manifests.objects import workloads
 from ncdiag.manifests.rules import network, parallel, place, pod, settings, start
 from ncdiag.manifests.scene import Scene
-from ncdiag.manifests.workload import Workload, workloads
+from ncdiag.manifests.workload import Workload
 from ncdiag.model import Finding, skip, unknown
 
 Rule = Callable[[Scene], Iterator[Finding]]

@@ -12,7 +12,8 @@ from click.testing import CliRunner
 from ncdiag.cli import cli
 from ncdiag.manifests.document import Document, parse
 from ncdiag.manifests.lint import lint
-from ncdiag.manifests.render import Wanted, render
+from ncdiag.manifests.render import render
+from ncdiag.manifests.skeleton import Wanted
 from ncdiag.model import Finding
 from ncdiag.sizing.gpus import parse_gpus
 from ncdiag.sizing.plan import Request, make_plan

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from ncdiag.manifests.render import RenderError
+from ncdiag.manifests.planned import RenderError
 from tests.manifests.bench import DENSE, SMALL, bad, found, made, ncdiag, plan, spread_plan
 
 FORMS = [
