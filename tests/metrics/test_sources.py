@@ -489,3 +489,22 @@ def test_one_source_that_hangs_or_breaks_does_not_stop_the_others() -> None:
 def test_a_label_that_the_table_does_not_have_is_an_error() -> None:
     with pytest.raises(KeyError):
         Sheet().add("ncdiag_nic_up", 1, nic="eth0")
+
+
+def test_what_vllm_0_32_itself_wrote(endpoint: Any) -> None:
+    """data/vllm-0.32.txt is what its own logger wrote for 12 waiting requests, 97 % of the KV cache and first tokens after 0.05 s and 6 s."""
+    url = endpoint((Path(__file__).parent / "data" / "vllm-0.32.txt").read_text())
+    sheet = Sheet()
+    engine.read(url, sheet)
+    found = lines(sheet)
+    written = {name.partition("{")[0] for name in found}
+    histograms = {f"{name}_{part}" for name in engine.HISTOGRAMS for part in ("bucket", "count", "sum")}
+    assert written == {*engine.NAMES, *histograms}
+    where = f'engine="0",model="tiny",target="{url}"'
+    assert found[f"ncdiag_engine_requests_waiting{{{where}}}"] == 12
+    assert found[f"ncdiag_engine_kv_cache_usage_ratio{{{where}}}"] == 0.97
+    assert found[f"ncdiag_engine_time_to_first_token_seconds_sum{{{where}}}"] == 6.05
+    assert (
+        found[f'ncdiag_engine_time_to_first_token_seconds_bucket{{engine="0",le="5.0",model="tiny",target="{url}"}}']
+        == 1
+    )
