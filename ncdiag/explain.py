@@ -117,7 +117,8 @@ def explain(signals: Iterable[Signal], remedies: dict[str, str], steps: dict[str
     heads, folded = _fold(ranked)
     causes = [_cause(group, remedies) for group in heads]
     symptoms = sorted((s for s in loose if s.says is Says.SYMPTOM), key=lambda s: s.order)
-    _doubt(heads, causes, bool(symptoms))
+    _doubt(heads, causes)
+    _doubt_late(heads, causes, [*(group[0] for group in ranked if group[0].says >= Says.STRONG and not group[0].condition), *symptoms])
     causes.extend(_also(heads, causes, remedies))
     if symptoms and not any(group[0].says >= Says.STRONG and not group[0].condition for group in heads):
         causes = _unresolved(symptoms, causes, remedies, {group[0].cause for group in heads if not group[0].condition})
@@ -202,17 +203,22 @@ def _cause(group: list[Signal], remedies: dict[str, str]) -> Cause:
                  remedy=first.remedy or remedies.get(first.cause, ""))
 
 
-def _doubt(heads: Sequence[list[Signal]], causes: Sequence[Cause], symptoms: bool) -> None:
+def _doubt(heads: Sequence[list[Signal]], causes: Sequence[Cause]) -> None:
     """Two causes that both end a job cannot both be the one thing to change: only the earlier one can be sure, and only where one source holds both, as nothing orders sources.
-    A condition beside something that ended the job is a fact, but not surely its cause."""
+    A condition is a fact, but never surely the cause of what somebody asks about."""
     fatal = [index for index, group in enumerate(heads) if group[0].says is Says.NAMED and not group[0].condition]
     doubted = fatal if len({_source(heads[index]) for index in fatal}) > 1 else fatal[1:]
-    ended = symptoms or any(not group[0].condition and group[0].says >= Says.STRONG for group in heads)
-    if ended:
-        doubted = [*doubted, *(index for index, group in enumerate(heads) if group[0].condition)]
-    for index in doubted:
+    for index in (*doubted, *(index for index, group in enumerate(heads) if group[0].condition)):
         if causes[index].confidence == "sure":
             causes[index].confidence = "likely"
+
+
+def _doubt_late(heads: Sequence[list[Signal]], causes: Sequence[Cause], others: Sequence[Signal]) -> None:
+    """What is named after something else went wrong in the same source may be its consequence: a port still held after a crash, the time limit of a job that hung."""
+    for group, cause in zip(heads, causes, strict=True):
+        source = _source(group)
+        if cause.confidence == "sure" and any(other.cause != cause.cause and _source([other]) == source and other.order < min(signal.order for signal in group) for other in others):
+            cause.confidence = "likely"
 
 
 def _source(group: Sequence[Signal]) -> str:
