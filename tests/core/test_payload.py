@@ -14,7 +14,6 @@ import pytest
 from ncdiag import payload, registry
 from ncdiag.model import NodeFacts
 
-
 REQUEST = {"budget_s": 30, "environment": {"NCCL_DEBUG": "INFO"}}
 
 

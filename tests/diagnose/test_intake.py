@@ -157,7 +157,7 @@ def packed(tmp_path: Path, name: str, mode: str) -> Path:
     (tmp_path / "n1" / "v.log").write_bytes(SHM)
     (tmp_path / "n1" / "old.log.gz").write_bytes(gzip.compress(b"quiet\n"))
     (tmp_path / "n1" / "core").write_bytes(b"\x7fELF" + b"\0" * 100)
-    with tarfile.open(tmp_path / name, mode) as archive:
+    with tarfile.open(tmp_path / name, mode) as archive:  # type: ignore[call-overload]
         archive.add(tmp_path / "n1", "n1")
     return tmp_path / name
 

@@ -68,7 +68,7 @@ def test_the_same_value_in_two_places_is_no_contradiction() -> None:
             {"path": path, "by": "default", "state": "read", "reason": None, "lines": [{"line": 2, "name": "NCCL_NVLS_ENABLE", "value": text}]}
             for path, text in (("/root/.nccl.conf", "0"), ("/etc/nccl.conf", value))
         ]  # fmt: skip
-        environ = {"environ": {"NCCL_NVLS_ENABLE": "0"}, "reason": None, "absent": []}
+        environ: dict[str, Any] = {"environ": {"NCCL_NVLS_ENABLE": "0"}, "reason": None, "absent": []}
         return judged("nccl-conf-files", {"a": {"nccl-conf-files": {"files": files}, "nccl-environment": environ}})
 
     assert [finding.status.value for finding in findings("0")] == ["ok", "ok"]

@@ -59,7 +59,7 @@ def test_node_with_a_missing_gpu_is_named() -> None:
         ({"tp": 4, "pp": 33}, "fail", "parallel-size-mismatch", "more than the model's 32 layers"),
     ],
 )
-def test_model(sizes: dict[str, int], status: str, cause: str | None, words: str) -> None:
+def test_model(sizes: dict[str, Any], status: str, cause: str | None, words: str) -> None:
     first = next(fits.judge(snapshot(Plan(model="/models/m", **sizes), 8, 8, config=LLAMA)))
     assert (first.status.value, first.cause) == (status, cause) and words in first.summary
 
