@@ -59,7 +59,7 @@ SERIES = {
     "ncdiag_engine_requests_running": Series("gauge", "Requests in execution.", _ENGINE),
     "ncdiag_engine_kv_cache_usage_ratio": Series("gauge", "Share of the KV cache in use.", _ENGINE),
     "ncdiag_engine_preemptions_total": Series("counter", "Requests put back for want of KV cache.", _ENGINE),
-    "ncdiag_engine_prefix_cache_queries_total": Series("counter", "Tokens (0.8 and older: blocks) looked up in the prefix cache.", _ENGINE),
+    "ncdiag_engine_prefix_cache_queries_total": Series("counter", "Looked up in the prefix cache: tokens, or blocks, as the version counts.", _ENGINE),
     "ncdiag_engine_prefix_cache_hits_total": Series("counter", "Of these, found.", _ENGINE),
     "ncdiag_engine_prompt_tokens_total": Series("counter", "Prompt tokens processed.", _ENGINE),
     "ncdiag_engine_generation_tokens_total": Series("counter", "Tokens generated.", _ENGINE),
