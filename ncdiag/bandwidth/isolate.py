@@ -12,22 +12,25 @@ once more with each other (the path between them).
 
 from __future__ import annotations
 
+import bisect
 import itertools
 import math
 import random
 import statistics
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 SCREENS = 2
 """Rounds in which everybody is tested with somebody."""
 LEAST_DROP, MOST_DROP = 0.10, 0.75
 """A pair that is slower than the others by less than this is never slow; by more than that it always is."""
-SIGMAS, SIGMAS_OF_MEDIAN = 4.0, 2.8
-"""How many deviations below the usual is slow: for one test, and for the median of several, which is looked at twice."""
-NOISY_DROP = 0.3
-"""Where noise alone can make a pair so much slower, nodes are judged by the median of several tests."""
-LATER_ROUNDS = 11
+SIGMAS = 4.0
+SUSPECT, CLEARED, CERTAIN = 0.1, 0.1, 3e-5
+"""How likely a healthy node would have values as low: below the first a node is suspect, above the second it is cleared, below the last it is bad."""
+MANY, FREQUENT, SCATTERED = 100, 0.03, 0.1
+"""From so many tests on, and so great a share of slow ones or such a deviation of logarithms, noise is judged by its own distribution instead of by votes."""
+MORE_SCREENS = 4
+LATER_ROUNDS = 13
 """What is kept for the rounds after the retests: bad nodes with each other, and over one NIC at a time."""
 MINGLES = 6
 """Rounds in which bad nodes are tried with each other."""
@@ -102,7 +105,8 @@ class Search:
         self._state = {node: _Node() for node in self.nodes}
         self._slow_pairs: list[Pair] = []
         self._deviation = 0.0
-        self._repeats = 0
+        self._population: list[float] = []
+        self._noisy = False
         self._steps = self._plan()
         self._answers: dict[Pair, float | None] = {}
 
@@ -129,23 +133,19 @@ class Search:
         if len(self.nodes) <= FEW:
             yield from self._table(groups)
         else:
-            for _ in range(SCREENS):
-                tests = self._matching(self.nodes)
-                yield tests
-                self._learn_usual()
-                for test in tests:
-                    self._screened(test)
-            yield from self._screen_more()
+            yield from self._screen()
         suspects = [node for node in self.nodes if self._state[node].screen_slow]
         if not suspects and not self._slow_pairs:
             return
-        yield from self._retest_noisy(suspects) if self._repeats else self._retest(suspects)
+        yield from self._retest_many(suspects) if self._noisy else self._retest(suspects)
         self._bad = [node for node in suspects if self._state[node].slow >= VOTES]
         open_ = [node for node in suspects if node not in self._bad and self._state[node].clean < self._clean_votes]
+        grouped: set[str] = set(itertools.chain.from_iterable(groups))
         if len(self._bad) > 1 and len(self.nodes) > FEW:
             yield from self._mingle(groups)
+        grouped = set(itertools.chain.from_iterable(groups))
         bad_rails: dict[str, list[str]] = {}
-        yield from self._by_rail(bad_rails)
+        yield from self._by_rail([node for node in self._bad if node not in grouped], bad_rails)
         yield from self._paths()
         self._conclude(groups, bad_rails, open_)
 
@@ -163,58 +163,85 @@ class Search:
             tests.append(Pair(one, other))
         return tests
 
+    def _screen(self) -> Iterator[list[Pair]]:
+        """Everybody with somebody, more often where the values scatter; suspect is who is low in the population for chance."""
+        done = 0
+        while done < SCREENS + self._more_screens():
+            yield self._matching(self.nodes)
+            done += 1
+            self._learn_usual()
+        slow = [test for test, value in self.results if self._is_slow(value)]
+        self._noisy = len(self.results) >= MANY and (len(slow) > FREQUENT * len(self.results) or self._deviation > SCATTERED)
+        ratios = self._ratios(())
+        for node in self.nodes:
+            if self._noisy:
+                low = self._chance(ratios[node]) < SUSPECT and min(ratios[node], default=1.0) < 1 - LEAST_DROP
+            else:
+                low = any(node in (test.one, test.other) for test in slow)
+            self._state[node].screen_slow, self._state[node].clean = int(low), 0 if low else VOTES
+        self._slow_pairs = [] if self._noisy else slow
+
     def _learn_usual(self) -> None:
-        """What is usual (the median), and how far down noise goes."""
-        values = [value for test, value in self.results if value and not test.rail]
+        """What is usual (the median), how far down noise goes, and the population that a value is compared with."""
+        values = sorted(value for test, value in self.results if value and not test.rail)
         if not values:
             return
         self.usual = statistics.median(values)
         self._deviation = 1.4826 * statistics.median(abs(math.log(value / self.usual)) for value in values)
-        self.threshold = self._threshold(1)
+        self.threshold = math.exp(-min(max(SIGMAS * self._deviation, -math.log(1 - LEAST_DROP)), -math.log(1 - MOST_DROP)))
+        self._population = [value / self.usual for value in values]
 
-    def _threshold(self, tests: int) -> float:
-        """Below this share of what is usual the median of so many tests is slow."""
-        noise = self._deviation * (SIGMAS_OF_MEDIAN * 1.25 / math.sqrt(tests) if tests > 1 else SIGMAS)
-        return math.exp(-min(max(noise, -math.log(1 - LEAST_DROP)), -math.log(1 - MOST_DROP)))
+    def _more_screens(self) -> int:
+        return min(int(self._deviation / 0.05), MORE_SCREENS)
 
-    def _screen_more(self) -> Iterator[list[Pair]]:
-        """Where the values scatter so much that one test says little: more rounds, as the bound allows, and each node by its median."""
-        if SIGMAS * self._deviation <= -math.log(1 - NOISY_DROP):
-            return
-        wanted = math.ceil((1.25 * SIGMAS * self._deviation / -math.log(1 - NOISY_DROP)) ** 2)
-        count = max(min(wanted, (self.limit - LATER_ROUNDS) * 2 // 3), SCREENS)
-        self._repeats = max((self.limit - LATER_ROUNDS - count), VOTES + 1)
-        for _ in range(count - SCREENS):
-            yield self._matching(self.nodes)
-        self._learn_usual()
-        ratios = self._ratios()
-        for node in self.nodes:
-            slow = statistics.median(ratios[node]) < self._threshold(len(ratios[node])) if ratios[node] else False
-            self._state[node].screen_slow, self._state[node].clean = int(slow), 0 if slow else VOTES
-        self._slow_pairs = []
-
-    def _ratios(self, since: int = 0) -> dict[str, list[float]]:
-        """Node -> measured over usual of its tests from the `since`-th result on; 0: stuck."""
+    def _ratios(self, without: Collection[str]) -> dict[str, list[float]]:
+        """Node -> measured over usual of its tests with partners that are not among `without`; 0: stuck."""
         found: dict[str, list[float]] = {node: [] for node in self.nodes}
-        for test, value in self.results[since:]:
+        for test, value in self.results:
             for node in (test.one, test.other):
-                found[node].append((value or 0.0) / (self.usual or 1.0))
+                if test.partner(node) not in without:
+                    found[node].append((value or 0.0) / (self.usual or 1.0))
         return found
 
-    def _retest_noisy(self, suspects: Sequence[str]) -> Iterator[list[Pair]]:
-        """Every suspect so often with known-good partners that its median tells."""
-        since = len(self.results)
-        for _ in range(self._repeats):
-            good = self._good()
+    def _chance(self, ratios: Sequence[float]) -> float:
+        """How likely a healthy node has values as low as these together: Fisher's method over their ranks in the population of all pairs,
+        which holds for noise of any shape."""
+        size = len(self._population) + 1
+        half = -sum(math.log((bisect.bisect_right(self._population, ratio) + 1) / (size + 1)) for ratio in ratios)
+        term = total = math.exp(-half)  # the chi-squared distribution with an even number of degrees of freedom
+        for index in range(1, len(ratios)):
+            term *= half / index
+            total += term
+        return total
+
+    def _retest_many(self, suspects: Sequence[str]) -> Iterator[list[Pair]]:
+        """Every suspect with known-good partners, a new one each round, until chance is ruled out or likely."""
+        waiting = list(suspects)
+        while waiting and self.rounds < self.limit - LATER_ROUNDS:
+            good = [node for node in self._good() if node not in waiting]
             self._random.shuffle(good)
-            yield [Pair(node, good.pop()) for node in suspects if good]
-        ratios = self._ratios(since)
-        for node in suspects:
-            state, found = self._state[node], ratios[node]
-            slow = bool(found) and statistics.median(found) < self._threshold(len(found))
-            state.ratios = [ratio for ratio in found if ratio]
-            state.stuck = sum(not ratio for ratio in found)
-            state.slow, state.clean = (max(VOTES, state.stuck), 0) if slow else (0, VOTES)
+            tests = [Pair(node, good.pop()) for node in waiting if good]
+            if not tests:
+                return
+            yield tests
+            ratios = self._ratios(suspects)
+            for node in waiting:
+                self._weigh(node, ratios[node])
+            done = [node for node in waiting if max(self._state[node].slow, self._state[node].clean) >= VOTES]
+            rest = [node for node in waiting if node not in done]
+            waiting = rest[len(tests) :] + rest[: len(tests)]
+
+    def _weigh(self, node: str, found: Sequence[float]) -> None:
+        state = self._state[node]
+        state.ratios = [ratio for ratio in found if ratio]
+        state.stuck = sum(not ratio for ratio in found)
+        if not found:
+            return
+        chance = self._chance(found)
+        if chance < CERTAIN and statistics.median(found) < 1 - LEAST_DROP:
+            state.slow = VOTES
+        elif len(found) >= VOTES and (chance > CLEARED or statistics.median(found) >= 1 - LEAST_DROP):
+            state.clean = VOTES
 
     def _table(self, groups: list[list[str]]) -> Iterator[list[Pair]]:
         """Few nodes: all pairs. Who is fast with somebody belongs together; the largest such company is healthy, or none is known to be."""
@@ -243,15 +270,11 @@ class Search:
         reference = usual or self.usual
         return value is None or (reference is not None and value < self.threshold * reference)
 
-    def _screened(self, test: Pair) -> None:
-        value = self._answers.get(test)
-        slow = self._is_slow(value)
-        if slow:
-            self._slow_pairs.append(test)
-        for node in (test.one, test.other):
-            state = self._state[node]
-            state.screen_slow += slow
-            state.clean += not slow
+    def _is_low(self, value: float | None, usual: float | None, *nodes: str) -> bool:
+        """Nearer to what these bad nodes give than to what is usual."""
+        ratios = [statistics.median(self._state[node].ratios) for node in nodes if self._state[node].ratios]
+        level = math.sqrt(min(max(ratios, default=0.0), 1.0))
+        return value is None or usual is None or value < level * usual
 
     def _good(self) -> list[str]:
         """Nodes with nothing against them, those with the most tests first."""
@@ -314,7 +337,7 @@ class Search:
                 return
             yield tests
             for test in tests:
-                if not self._is_slow(self._answers.get(test)):
+                if not self._is_low(self._answers.get(test), self.usual, test.one, test.other):
                     joined = together[test.one] | together[test.other]
                     for node in joined:
                         together[node] = joined
@@ -322,26 +345,26 @@ class Search:
             if len(members) > 1:
                 groups.append(list(members))
 
-    def _by_rail(self, bad_rails: dict[str, list[str]]) -> Iterator[list[Pair]]:
-        """Bad nodes over one NIC at a time, with known-good partners, beside good pairs over the same NIC."""
-        several = [node for node in self._bad if len(self.rails.get(node, ())) > 1]
-        turns: dict[str, list[str]] = {}
-        for node in several:
-            for rail in self.rails[node]:
-                turns.setdefault(rail, []).append(node)
-        for rail, nodes in turns.items():
-            good = [node for node in self._good() if rail in self.rails.get(node, ())]
-            self._random.shuffle(good)
-            tests = [Pair(node, good.pop(), rail) for node in nodes if good]
-            controls = [Pair(good.pop(), good.pop(), rail) for _ in range(CONTROLS) if len(good) > 1]
-            if not tests:
-                continue
-            yield tests + controls
-            usual = [value for value in (self._answers.get(test) for test in controls or tests) if value]
-            centre = statistics.median(usual) if usual else None
-            for test in tests:
-                if centre and self._is_slow(self._answers.get(test), centre):
-                    bad_rails.setdefault(test.one, []).append(rail)
+    def _by_rail(self, bad: Sequence[str], bad_rails: dict[str, list[str]]) -> Iterator[list[Pair]]:
+        """Bad nodes over one NIC at a time, with known-good partners, beside good pairs over the same NIC; what was low once more."""
+        todo = {node: list(self.rails[node]) for node in bad if len(self.rails.get(node, ())) > 1}
+        for _ in range(2):
+            low: dict[str, list[str]] = {}
+            for rail in dict.fromkeys(rail for rails in todo.values() for rail in rails):
+                good = [node for node in self._good() if rail in self.rails.get(node, ())]
+                self._random.shuffle(good)
+                tests = [Pair(node, good.pop(), rail) for node, rails in todo.items() if rail in rails and good]
+                controls = [Pair(good.pop(), good.pop(), rail) for _ in range(CONTROLS) if len(good) > 1]
+                if not tests:
+                    continue
+                yield tests + controls
+                usual = [value for value in (self._answers.get(test) for test in controls or tests) if value]
+                centre = statistics.median(usual) if usual else None
+                for test in tests:
+                    if self._is_low(self._answers.get(test), centre, test.one):
+                        low.setdefault(test.one, []).append(rail)
+            todo = {node: rails for node, rails in low.items() if len(rails) < len(self.rails[node])}
+        bad_rails.update(todo)
 
     def _paths(self) -> Iterator[list[Pair]]:
         """Slow pairs whose nodes both turned out good, with each other again."""

@@ -59,7 +59,7 @@ def against(rows: Sequence[Row], expectation: Expectation, given: float | None, 
     remark = f": {'; '.join(expectation.remarks)}" if expectation.remarks else ""
     ratio = best.busbw / wanted
     text = f"{best.busbw:.4g} GB/s of about {wanted:.4g} expected{where}"
-    if ratio >= SLOW:
+    if ratio >= (SLOW if given else expectation.slow_below):
         yield ok(text + (remark if remark else ""), source=SOURCE, observed=best.busbw)
         return
     cause, node, _ = expectation.causes[0] if expectation.causes else ("slow-not-hung", "", "")

@@ -14,7 +14,7 @@ from ncdiag.bandwidth.session import Outcome, Place, Session
 from ncdiag.bandwidth.sweep import Effort, Row
 from ncdiag.model import Finding
 
-LARGEST = {"nccl": 256 << 20, "gloo": 16 << 20}
+LARGEST = {"nccl": 512 << 20, "gloo": 16 << 20}
 
 
 class Taken(Exception):

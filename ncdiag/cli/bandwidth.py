@@ -53,37 +53,110 @@ class Size(click.ParamType):
 
 @click.command()
 @click.argument("files", nargs=-1, type=click.Path(dir_okay=False, exists=True, path_type=Path))
-@click.option("--nodes", default="local", show_default=True, metavar="WHERE", help="local, ssh:NODESET, ssh:@HOSTFILE, slurm, slurm:JOBID, ray or ray:ADDRESS.")
+@click.option(
+    "--nodes",
+    default="local",
+    show_default=True,
+    metavar="WHERE",
+    help="local, ssh:NODESET, ssh:@HOSTFILE, slurm, slurm:JOBID, ray or ray:ADDRESS.",
+)
 @click.option("--ssh-user", metavar="USER", help="Log in as this user.")
-@click.option("--ssh-config", type=click.Path(dir_okay=False, exists=True), help="A configuration of OpenSSH other than your own.")
+@click.option(
+    "--ssh-config", type=click.Path(dir_okay=False, exists=True), help="A configuration of OpenSSH other than your own."
+)
 @click.option("--python", metavar="PATH", help="The engine's interpreter, with torch in it, on every node.")
 @click.option("--env-file", type=click.Path(dir_okay=False), help="NAME=VALUE lines that the engine is started with.")
-@click.option("--op", "ops", multiple=True, type=click.Choice([*sweep.OPS, "all"]), default=("all_reduce",), show_default=True, help="What is measured.")
+@click.option(
+    "--op",
+    "ops",
+    multiple=True,
+    type=click.Choice([*sweep.OPS, "all"]),
+    default=("all_reduce",),
+    show_default=True,
+    help="What is measured.",
+)
 @click.option("--min", "least", type=Size(), default="8", show_default=True, help="Smallest size.")
-@click.option("--max", "most", type=Size(), help="Largest size; default: 256M on GPUs, 16M on CPUs.")
+@click.option("--max", "most", type=Size(), help="Largest size; default: 512M on GPUs, 16M on CPUs.")
 @click.option("--factor", type=click.IntRange(2), default=2, show_default=True, help="From one size to the next.")
 @click.option("--dtype", type=click.Choice(list(sweep.DTYPES)), default="float32", show_default=True)
-@click.option("--backend", type=click.Choice(["auto", "nccl", "gloo"]), default="auto", show_default=True, help="auto: NCCL where every node has GPUs.")
+@click.option(
+    "--backend",
+    type=click.Choice(["auto", "nccl", "gloo"]),
+    default="auto",
+    show_default=True,
+    help="auto: NCCL where every node has GPUs.",
+)
 @click.option("--ranks-per-node", "per_node", type=click.IntRange(1), help="Default: one a GPU, or one without GPUs.")
 @click.option("--warmup", type=click.IntRange(1), default=5, show_default=True)
-@click.option("--precision", type=click.FloatRange(0.001, 1), default=0.01, show_default=True, help="Half of the 95 % confidence interval, over the mean, at which a size is done.")
-@click.option("--seconds", "budget_s", type=click.FloatRange(0.05), default=2.0, show_default=True, help="At most this long for one size.")
+@click.option(
+    "--precision",
+    type=click.FloatRange(0.001, 1),
+    default=0.01,
+    show_default=True,
+    help="Half of the 95 % confidence interval, over the mean, at which a size is done.",
+)
+@click.option(
+    "--seconds",
+    "budget_s",
+    type=click.FloatRange(0.05),
+    default=2.0,
+    show_default=True,
+    help="At most this long for one size.",
+)
 @click.option("--no-check", is_flag=True, help="Do not compare results on random data.")
 @click.option("--share", is_flag=True, help="Run even on GPUs that someone uses.")
-@click.option("--isolate", type=click.Choice(["auto", "always", "never"]), default="auto", show_default=True, help="Find the node, NIC or pair that is slow or stuck, pair by pair.")
+@click.option(
+    "--isolate",
+    type=click.Choice(["auto", "always", "never"]),
+    default="auto",
+    show_default=True,
+    help="Find the node, NIC or pair that is slow or stuck, pair by pair.",
+)
 @click.option("--pair-size", type=Size(), help="Message size of the pairs; default: 64M on GPUs, 4M on CPUs.")
-@click.option("--pair-timeout", "pair_limit_s", type=click.FloatRange(5), default=60.0, show_default=True, help="A pair that takes longer is stuck and left out.")
-@click.option("--timeout", "limit_s", type=click.FloatRange(5), help="Seconds for the run of all ranks; default: by the number of sizes.")
-@click.option("--expect", "expected", type=click.FloatRange(0, min_open=True), metavar="GB/S", help="The busbw that you expect, in place of the one from link rates.")
+@click.option(
+    "--pair-timeout",
+    "pair_limit_s",
+    type=click.FloatRange(5),
+    default=60.0,
+    show_default=True,
+    help="A pair that takes longer is stuck and left out.",
+)
+@click.option(
+    "--timeout",
+    "limit_s",
+    type=click.FloatRange(5),
+    help="Seconds for the run of all ranks; default: by the number of sizes.",
+)
+@click.option(
+    "--expect",
+    "expected",
+    type=click.FloatRange(0, min_open=True),
+    metavar="GB/S",
+    help="The busbw that you expect, in place of the one from link rates.",
+)
 @click.option("--baseline", "baseline_path", type=click.Path(dir_okay=False), help="Compare with this saved run.")
 @click.option("--save-baseline", type=click.Path(dir_okay=False), help="Save this run to compare with later.")
-@click.option("--model", type=click.Path(path_type=Path), help="A model directory or config.json: what the bandwidth means for it.")
-@click.option("--batch", type=click.IntRange(1), default=32, show_default=True, help="With --model: sequences in a decode step.")
-@click.option("--prefill-tokens", type=click.IntRange(1), default=8192, show_default=True, help="With --model: tokens in a prefill.")
+@click.option(
+    "--model",
+    type=click.Path(path_type=Path),
+    help="A model directory or config.json: what the bandwidth means for it.",
+)
+@click.option(
+    "--batch", type=click.IntRange(1), default=32, show_default=True, help="With --model: sequences in a decode step."
+)
+@click.option(
+    "--prefill-tokens",
+    type=click.IntRange(1),
+    default=8192,
+    show_default=True,
+    help="With --model: tokens in a prefill.",
+)
 @fail_on_option
 @output_options(*FORMATS)
 @click.pass_obj
-def command(obj: dict[str, Any], files: tuple[Path, ...], format_: str, output: str | None, fail_on: str, **options: Any) -> int:
+def command(
+    obj: dict[str, Any], files: tuple[Path, ...], format_: str, output: str | None, fail_on: str, **options: Any
+) -> int:
     """Measure all-reduce and its kin over the nodes' GPUs, say what it should be, and who is slow.
 
     Loads network and GPUs. One process a GPU, in the engine's interpreter; nothing is installed on the nodes, nothing stays there. With FILEs
@@ -96,11 +169,15 @@ def command(obj: dict[str, Any], files: tuple[Path, ...], format_: str, output: 
         environment = {name: value for name, value in os.environ.items() if name.startswith(CARRIED)}
         environment.update(read_env_file(options["env_file"]))
         agents = ways(options["nodes"], options["python"], environment, options["ssh_user"], options["ssh_config"])
-        report = measure(agents, wanted, lambda text: None if obj["quiet"] else print(f"ncdiag: {plain(text)}", file=sys.stderr))
+        report = measure(
+            agents, wanted, lambda text: None if obj["quiet"] else print(f"ncdiag: {plain(text)}", file=sys.stderr)
+        )
         if options["save_baseline"]:
             baseline.save(options["save_baseline"], report.rows, report.about)
     except Taken as error:
-        message = "the GPUs are in use, and a bandwidth run would disturb who uses them:\n" + redact.text(plain_lines(str(error)))
+        message = "the GPUs are in use, and a bandwidth run would disturb who uses them:\n" + redact.text(
+            plain_lines(str(error))
+        )
         raise click.ClickException(message + "\n--share runs all the same") from None
     except (Nobody, FleetError, baseline.BaselineError) as error:
         raise click.ClickException(redact.text(plain(error))) from None
@@ -114,9 +191,14 @@ def command(obj: dict[str, Any], files: tuple[Path, ...], format_: str, output: 
         from ncdiag.report.bandwidth import render
 
         shown = [
-            (op, tables.nccl_tests(rows), tables.spread(rows)) for op in dict.fromkeys(row.op for row in report.rows) if (rows := [row for row in report.rows if row.op == op])
+            (op, tables.nccl_tests(rows), tables.spread(rows))
+            for op in dict.fromkeys(row.op for row in report.rows)
+            if (rows := [row for row in report.rows if row.op == op])
         ]
-        write_result(render(data, report.findings, shown, color=None if output else obj["color"], detail=obj["verbose"] > 0), output)
+        write_result(
+            render(data, report.findings, shown, color=None if output else obj["color"], detail=obj["verbose"] > 0),
+            output,
+        )
     return code
 
 
@@ -166,7 +248,13 @@ def _shape(path: Path | None) -> Shape | None:
     if hidden is None:
         raise click.ClickException(f"{path}: no hidden_size in the config")
     parameters = int(model["parameters"])
-    return Shape(int(model["layers"]), hidden, parameters, int(model["parameters_active"] or parameters), int(model["weights_bytes"]))
+    return Shape(
+        int(model["layers"]),
+        hidden,
+        parameters,
+        int(model["parameters_active"] or parameters),
+        int(model["weights_bytes"]),
+    )
 
 
 def as_data(report: Report, code: int) -> dict[str, Any]:
@@ -180,7 +268,10 @@ def as_data(report: Report, code: int) -> dict[str, Any]:
         "rows": [row.as_dict() for row in report.rows],
         "expectation": report.expectation.as_dict(),
         "changes": [asdict(change) for change in report.changes],
-        "findings": [{**finding.as_dict(), "probe": "bandwidth"} for finding in sorted(report.findings, key=lambda finding: -finding.status.severity)],
+        "findings": [
+            {**finding.as_dict(), "probe": "bandwidth"}
+            for finding in sorted(report.findings, key=lambda finding: -finding.status.severity)
+        ],
         "isolation": report.isolation.as_dict() if report.isolation else None,
         "engine": [forward.as_dict() for forward in report.engine],
         "self_tests": report.self_tests,
