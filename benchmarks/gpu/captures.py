@@ -122,6 +122,7 @@ class Run:
 
     def keep_logs(self) -> None:
         """The logs as they are now: what ranks say when the lab ends them one after the other is no part of the case."""
+        self.result["logs_kept"] = True
         for log in self.place.glob("*.log"):
             shutil.copyfile(log, log.with_suffix(".log.kept"))
 

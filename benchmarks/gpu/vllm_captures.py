@@ -20,7 +20,7 @@ from pathlib import Path
 
 import psutil
 from captures import Run, run_all
-from cases import FINE
+from cases import FINE, OVER_TCP
 from hosts import Host, Lab, program, wait_for
 
 READY_S = 150.0
@@ -39,6 +39,8 @@ class Case:
     causes: tuple[str, ...] = FINE
     culprits: tuple[int, ...] = ()
     logs: tuple[str, ...] | None = None
+    decidable: str = "yes"
+    one_host: tuple[str, ...] = ()
     hosts: int = 2
     parallel: str = "tp"
     env_of: dict[int, dict[str, str]] = field(default_factory=dict)
@@ -60,24 +62,24 @@ class Case:
 
 
 CASES = (
-    Case("vllm-healthy", "TP=2 over two hosts, becomes ready"),
-    Case("vllm-healthy-pp", "PP=2 over two hosts, becomes ready", parallel="pp"),
+    Case("vllm-healthy", "TP=2 over two hosts, becomes ready", logs=OVER_TCP),
+    Case("vllm-healthy-pp", "PP=2 over two hosts, becomes ready", parallel="pp", logs=OVER_TCP),
     Case("vllm-healthy-one-host", "TP=2 on one host, becomes ready", hosts=1),
-    Case("vllm-missing-node", "node 1 is not started", ("rank-missing",), (1,), absent=(1,)),
+    Case("vllm-missing-node", "node 1 is not started", ("rank-missing",), (1,), absent=(1,), decidable="no"),
     Case("vllm-decoy", "NCCL_SOCKET_IFNAME=docker0 on node 1", ("socket-ifname-wrong",), (1,), env_of={1: {"NCCL_SOCKET_IFNAME": "docker0"}}),
-    Case("vllm-decoy-gloo", "GLOO_SOCKET_IFNAME=docker0 on node 1; node 1 dials, so it does no harm", env_of={1: {"GLOO_SOCKET_IFNAME": "docker0"}}),
-    Case("vllm-host-ip", "VLLM_HOST_IP of node 0 is the address of docker0", ("node-ip-wrong-interface",), (), env_of={0: {"VLLM_HOST_IP": "172.17.0.1"}}, dump_s=25),
-    Case("vllm-stopped-loading", "SIGSTOP to the worker of node 1 while it loads", ("rank-stopped",), (1,), at="load", act=("stop", 1), dump_s=20),
-    Case("vllm-stopped-serving", "SIGSTOP to the worker of node 1 when it is ready", ("rank-stopped",), (1,), at="ready", act=("stop", 1), request=True, dump_s=15),
+    Case("vllm-decoy-gloo", "GLOO_SOCKET_IFNAME=docker0 on node 1; node 1 dials, so it does no harm", env_of={1: {"GLOO_SOCKET_IFNAME": "docker0"}}, logs=OVER_TCP),
+    Case("vllm-host-ip", "VLLM_HOST_IP of node 0 is the address of docker0", ("node-ip-wrong-interface",), (), env_of={0: {"VLLM_HOST_IP": "172.17.0.1"}}, dump_s=25, decidable="no"),
+    Case("vllm-stopped-loading", "SIGSTOP to the worker of node 1 while it loads", ("rank-stopped",), (1,), at="load", act=("stop", 1), dump_s=20, decidable="no"),
+    Case("vllm-stopped-serving", "SIGSTOP to the worker of node 1 when it is ready", ("rank-stopped",), (1,), at="ready", act=("stop", 1), request=True, dump_s=15, decidable="no"),
     Case("vllm-killed-serving", "SIGKILL to the worker of node 1 when it is ready", ("rank-died", "rank-missing"), (), at="ready", act=("kill", 1), request=True, dump_s=4,
-         logs=("rank-died", "rank-missing", "unresolved")),
+         logs=("rank-died", "rank-missing", "unresolved"), decidable="no"),
     Case("vllm-missing-model", "node 1 has no model", (), (), hide_model=(1,), logs=("model-path-missing",)),
-    Case("vllm-cut-start", "nothing reaches node 1, from the start", ("bootstrap-peer-unreachable", "bootstrap-blocked-firewall"), (), act=("cut", 1)),
-    Case("vllm-cut-loaded", "nothing reaches node 1 once it loads", ("bootstrap-peer-unreachable",), (), at="load", act=("cut", 1), dump_s=20),
-    Case("vllm-firewall", "only the store's port is open towards node 1", ("bootstrap-blocked-firewall",), (), act=("firewall", 1)),
+    Case("vllm-cut-start", "nothing reaches node 1, from the start", ("bootstrap-peer-unreachable", "bootstrap-blocked-firewall"), (), act=("cut", 1), decidable="no", one_host=("rank-missing",)),
+    Case("vllm-cut-loaded", "nothing reaches node 1 once it loads", ("bootstrap-peer-unreachable",), (), at="load", act=("cut", 1), dump_s=20, decidable="no"),
+    Case("vllm-firewall", "only the store's port is open towards node 1", ("bootstrap-blocked-firewall",), (), act=("firewall", 1), decidable="no"),
     Case("vllm-other-size", "node 1 is told --pipeline-parallel-size 2", ("rank-layout-wrong", "parallel-size-mismatch"), (),
-         options_of={1: ("--pipeline-parallel-size", "2", "--tensor-parallel-size", "1")}),
-    Case("vllm-stopped-one-host", "SIGSTOP to a worker of one host when it is ready", ("rank-stopped",), (1,), hosts=1, at="ready", act=("stop", 0), request=True, dump_s=15),
+         options_of={1: ("--pipeline-parallel-size", "2", "--tensor-parallel-size", "1")}, decidable="no"),
+    Case("vllm-stopped-one-host", "SIGSTOP to a worker of one host when it is ready", ("rank-stopped",), (1,), hosts=1, at="ready", act=("stop", 0), request=True, dump_s=15, decidable="no"),
 )
 
 

@@ -15,17 +15,21 @@ _LINES = 16
 
 
 def ras_says(scene: Scene, picture: Picture) -> Iterator[Claim]:
-    """NCCL's own view: ranks that do not answer, and ranks that launched fewer collectives."""
+    """NCCL's own view: ranks that do not answer, or, where all do, ranks that launched fewer collectives."""
     for report in scene.ras:
         for comm in report.get("communicators") or ():
             source = f"NCCL RAS, communicator {comm.get('hash', '?')}"
             for rank in comm.get("missing_ranks") or ():
                 yield from _silent(scene, picture, rank, source)
-            if not comm.get("moved", report.get("moved")):
+            if not comm.get("missing_ranks") and not comm.get("moved", report.get("moved")):
                 yield from _fewer_launched(scene, comm, source)
         for process in (*(report.get("dead") or ()), *(report.get("silent") or ())):
-            yield from _silent(scene, picture, {**process, "status": {"considered_dead": process in (report.get("dead") or ())}},
-                               "NCCL RAS")
+            yield from _silent(
+                scene,
+                picture,
+                {**process, "status": {"considered_dead": process in (report.get("dead") or ())}},
+                "NCCL RAS",
+            )
 
 
 def _silent(scene: Scene, picture: Picture, rank: Mapping[str, Any], source: str) -> Iterator[Claim]:
@@ -40,21 +44,37 @@ def _silent(scene: Scene, picture: Picture, rank: Mapping[str, Any], source: str
     text = f"{who} on {host} {'is considered dead' if gone else 'does not answer'}"
     looked = view is None and any(host in addresses for addresses in picture.known.values())
     tail = f", and its process {rank.get('pid')} is not there any more" if looked else ""
-    yield claim("rank-died" if gone or looked else "rank-stopped", LIKELY if looked else POSSIBLE,
-                f"{text} to NCCL RAS{tail}", [Evidence(source, text)],
-                culprits=[view] if view else [], absent=[number] if view is None and isinstance(number, int) else (),
-                where=None if view else {"node": host, "rank": number})
+    yield claim(
+        "rank-died" if gone or looked else "rank-stopped",
+        LIKELY if looked else POSSIBLE,
+        f"{text} to NCCL RAS{tail}",
+        [Evidence(source, text)],
+        culprits=[view] if view else [],
+        absent=[number] if view is None and isinstance(number, int) else (),
+        where=None if view else {"node": host, "rank": number},
+    )
 
 
 def _view_of(scene: Scene, rank: Mapping[str, Any]) -> Optional[View]:
     pid = rank.get("pid")
-    return next((view for view in scene.ranks if pid is not None and pid in (view.state.pid, view.state.ns_pid)
-                 and (None in (view.rank, rank.get("rank")) or view.rank == rank.get("rank"))), None)
+    return next(
+        (
+            view
+            for view in scene.ranks
+            if pid is not None
+            and pid in (view.state.pid, view.state.ns_pid)
+            and (None in (view.rank, rank.get("rank")) or view.rank == rank.get("rank"))
+        ),
+        None,
+    )
 
 
 def _fewer_launched(scene: Scene, comm: Mapping[str, Any], source: str) -> Iterator[Claim]:
-    ranks = [rank for rank in comm.get("ranks") or () if isinstance(rank.get("collective_counts"), Mapping)
-             and isinstance(rank.get("rank"), int)]
+    ranks = [
+        rank
+        for rank in comm.get("ranks") or ()
+        if isinstance(rank.get("collective_counts"), Mapping) and isinstance(rank.get("rank"), int)
+    ]
     for operation in sorted({name for rank in ranks for name in rank["collective_counts"]}):
         counts = {rank["rank"]: int(rank["collective_counts"].get(operation) or 0) for rank in ranks}
         if len(set(counts.values())) > 1:
@@ -71,10 +91,14 @@ def _behind(scene: Scene, counts: Mapping[int, int], what: str, evidence: List[E
     outside = [view for view in views if view.verdict in ("stuck", "stopped", "dead")]
     named: List[View] = outside or (views if len(less) * 2 < len(counts) else [])
     few = min(counts.values())
-    return claim("rank-stuck-outside-collective" if outside else "collective-desync",
-                 LIKELY if len(counts) > 2 or outside else POSSIBLE,
-                 f"{numbers(less)} issued fewer {what} than the others ({few} against {most})",
-                 evidence, culprits=named, where=None if named else {"rank": less[0]})
+    return claim(
+        "rank-stuck-outside-collective" if outside else "collective-desync",
+        LIKELY if len(counts) > 2 or outside else POSSIBLE,
+        f"{numbers(less)} issued fewer {what} than the others ({few} against {most})",
+        evidence,
+        culprits=named,
+        where=None if named else {"rank": less[0]},
+    )
 
 
 def _words(counts: Mapping[int, int]) -> str:
@@ -89,9 +113,20 @@ def recorder_says(scene: Scene, picture: Picture) -> Iterator[Claim]:
     for group in flight_recorder.compare(scene.flight):
         if group.mismatch:
             views = [view for view in scene.ranks if view.rank in group.odd]
-            yield claim("collective-desync", LIKELY, f"in group {group.name}, {group.mismatch}",
-                        [Evidence("flight recorder", group.mismatch)], culprits=views, where=None if views else {})
+            yield claim(
+                "collective-desync",
+                LIKELY,
+                f"in group {group.name}, {group.mismatch}",
+                [Evidence("flight recorder", group.mismatch)],
+                culprits=views,
+                where=None if views else {},
+            )
         elif group.behind:
-            lines = [Evidence("flight recorder", f"group {group.name}: rank {rank} at collective {number} "
-                              f"({group.operations[rank]})") for rank, number in sorted(group.last.items())]
+            lines = [
+                Evidence(
+                    "flight recorder",
+                    f"group {group.name}: rank {rank} at collective {number} ({group.operations[rank]})",
+                )
+                for rank, number in sorted(group.last.items())
+            ]
             yield _behind(scene, group.last, f"collectives of group {group.name}", lines[:_LINES])

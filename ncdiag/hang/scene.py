@@ -8,6 +8,7 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Set
 from ncdiag import stages
 from ncdiag.hang import activity
 from ncdiag.model import Cause, Progress, RankState
+from ncdiag.processes.stacks import SPARED, python_frames
 from ncdiag.stages.order import DISK, DNS, GPU, HUB, LOCK, ON_OTHERS, PEERS, PIPE, SOCKET, WORKERS
 from ncdiag.stages.waits import wait_of_kernel
 
@@ -65,12 +66,15 @@ class Scene:
     def ranks(self) -> List[View]:
         """The processes that are ranks of the group; a child that only inherited its parent's number is none."""
         members = [view for view in self.views if view.state.role not in MANAGERS]
-        numbered = {(view.state.node, view.state.pid): view.rank for view in members
-                    if view.rank is not None}
-        own = [view for view in members if view.rank is not None
-               and numbered.get((view.state.node, view.state.parent or 0)) != view.rank]
-        loose = [view for view in members if view.rank is None and view.state.role in _WORKERS
-                 and view.waiting != WORKERS]
+        numbered = {(view.state.node, view.state.pid): view.rank for view in members if view.rank is not None}
+        own = [
+            view
+            for view in members
+            if view.rank is not None and numbered.get((view.state.node, view.state.parent or 0)) != view.rank
+        ]
+        loose = [
+            view for view in members if view.rank is None and view.state.role in _WORKERS and view.waiting != WORKERS
+        ]
         return own + [view for view in loose if view.state.role != "script" or not own or view.verdict == "dead"]
 
     @property
@@ -134,10 +138,15 @@ def _moves(progress: Optional[Progress]) -> bool:
     return activity.busy(progress) or activity.moves_data(progress)
 
 
-def make_scene(states: Sequence[RankState], ras: Optional[Sequence[Mapping[str, Any]]],
-               flight: Optional[Mapping[int, Mapping[str, Any]]], logs: Optional[Sequence[Cause]]) -> Scene:
+def make_scene(
+    states: Sequence[RankState],
+    ras: Optional[Sequence[Mapping[str, Any]]],
+    flight: Optional[Mapping[int, Mapping[str, Any]]],
+    logs: Optional[Sequence[Cause]],
+) -> Scene:
     """Every process looked at, in the order of rank, node and pid."""
     views = [look(state) for state in states]
+    _share_stages(views)
     _find_peers(views)
     _find_parents(views)
     _see_counts_move(views, ras or ())
@@ -152,10 +161,30 @@ def make_scene(states: Sequence[RankState], ras: Optional[Sequence[Mapping[str, 
     return scene
 
 
+def _share_stages(views: Sequence[View]) -> None:
+    """Of processes with one Python stack native frames are read of a few; where those agree, the others are there, too."""
+    groups: Dict[Any, List[View]] = {}
+    for view in views:
+        if view.state.threads:
+            groups.setdefault((view.state.role, python_frames(view.state.threads)), []).append(view)
+    for group in groups.values():
+        spared = [view for view in group if (view.state.stack_error or "").startswith(SPARED)]
+        shown = {(view.stage, view.waiting): view for view in group if view not in spared}
+        if spared and len(shown) == 1:
+            ((_, model),) = shown.items()
+            for view in spared:
+                view.match, view.waiting = model.match, model.waiting
+                view.verdict = _verdict(view.state, view.match, view.waiting)
+
+
 def _find_peers(views: Sequence[View]) -> None:
     """Who reads from a socket waits for its peers when all its connections lead to ranks that were seen."""
-    ends = {(view.home, socket.local): view for view in views for socket in view.state.sockets
-            if socket.state == "ESTABLISHED"}
+    ends = {
+        (view.home, socket.local): view
+        for view in views
+        for socket in view.state.sockets
+        if socket.state == "ESTABLISHED"
+    }
     homes = {view.home for view in views}
     for view in views:
         if view.waiting != SOCKET or view.verdict not in ("stuck", "unknown"):
@@ -167,8 +196,13 @@ def _find_peers(views: Sequence[View]) -> None:
 
 def _see_counts_move(views: Sequence[View], reports: Sequence[Mapping[str, Any]]) -> None:
     """Ranks of a communicator whose counts of collectives moved between two RAS reports work, wherever they were met."""
-    moving = {(rank.get("pid"), rank.get("rank")) for report in reports for comm in report.get("communicators") or ()
-              if comm.get("moved", report.get("moved")) for rank in comm.get("ranks") or ()}
+    moving = {
+        (rank.get("pid"), rank.get("rank"))
+        for report in reports
+        for comm in report.get("communicators") or ()
+        if comm.get("moved", report.get("moved"))
+        for rank in comm.get("ranks") or ()
+    }
     for view in views:
         names = {(pid, view.rank) for pid in (view.state.pid, view.state.ns_pid)}
         if view.verdict in ("waiting", "stuck", "unknown") and view.rank is not None and names & moving:

@@ -7,6 +7,7 @@ symbols of a large library costs more CPU than all the rest; at the end of the w
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -23,7 +24,13 @@ from ncdiag.processes.settings import node_of, settings_of
 class Sampler:
     """One dump. `looks` is complete with sockets and kernel facts after `begin`, with stacks and progress after `finish`."""
 
-    def __init__(self, host: Host, pids: Iterable[int], options: Options, step: Callable[[str, str], None] = lambda node, what: None) -> None:
+    def __init__(
+        self,
+        host: Host,
+        pids: Iterable[int],
+        options: Options,
+        step: Callable[[str, str], None] = lambda node, what: None,
+    ) -> None:
         self._host = host
         self._options = options
         self._step = step
@@ -44,9 +51,16 @@ class Sampler:
         tables, found = sockets.Tables(self._host), gpu.look()
         for pid, member in self.family.items():
             proc = member.proc
-            state = RankState(pid, node_of(self._host, proc), member.role, title=proc.command[:500], parent=proc.parent,
-                              age_s=round(max(uptime - proc.start_ticks / progress.TICKS, 0.0), 1), settings=settings_of(proc.environ),
-                              children=sorted({helper.comm for helper in member.helpers}))
+            state = RankState(
+                pid,
+                node_of(self._host, proc),
+                member.role,
+                title=proc.command[:500],
+                parent=proc.parent,
+                age_s=round(max(uptime - proc.start_ticks / progress.TICKS, 0.0), 1),
+                settings=settings_of(proc.environ),
+                children=sorted({helper.comm for helper in member.helpers}),
+            )
             look = self.looks[pid] = Look(member, state)
             look.counters = progress.look(self._host, pid, [helper.pid for helper in member.helpers])
             look.kernel = kernel.look(self._host, pid)
@@ -60,7 +74,9 @@ class Sampler:
             look.state.netns, look.state.sockets = sockets.read(self._host, look.state.pid, tables)
         except HostError as error:
             if look.kernel.state not in ("gone", "Z"):
-                look.state.notes.append(f"its sockets could not be read ({error.reason}); run ncdiag as root or as the user of the process")
+                look.state.notes.append(
+                    f"its sockets could not be read ({error.reason}); run ncdiag as root or as the user of the process"
+                )
 
     def _gpu(self, look: Look, found: gpu.GpuLook) -> int:
         held = gpu.of_process(found, look.state.pid)
@@ -94,12 +110,21 @@ class Sampler:
     def _read_first(self, look: Look) -> None:
         state = look.kernel.state
         if state in ("gone", "Z", "X"):
-            look.first = stacks.Stacks(error="a zombie has no stack: it ended, its parent has not asked how" if state == "Z" else "it has ended")
+            look.first = stacks.Stacks(
+                error="a zombie has no stack: it ended, its parent has not asked how"
+                if state == "Z"
+                else "it has ended"
+            )
         elif self._late(look):
-            look.first = stacks.Stacks(error=f"not read: the budget of {self._options.budget_s:g} s was used up; raise --budget")
+            look.first = stacks.Stacks(
+                error=f"not read: the budget of {self._options.budget_s:g} s was used up; raise --budget"
+            )
         else:
-            look.first = stacks.read(look.state.pid, nonblocking=self._options.nonblocking or not look.kernel.pausable,
-                                     variables=self._options.variables)
+            look.first = stacks.read(
+                look.state.pid,
+                nonblocking=self._options.nonblocking or not look.kernel.pausable,
+                variables=self._options.variables,
+            )
         self._step(look.state.node, f"stack of {look.state.pid}")
 
     def _chosen(self) -> list[Look]:
@@ -121,13 +146,17 @@ class Sampler:
             look.first.error = f"{stacks.SPARED} to save CPU; --native all reads them"
         for group in groups.values():
             for look in group[1:-1]:
-                look.first.error = f"{stacks.SPARED}: process {group[0].state.pid} has the same Python stack; --native all reads them"
+                look.first.error = (
+                    f"{stacks.SPARED}: process {group[0].state.pid} has the same Python stack; --native all reads them"
+                )
         return chosen[:limit]
 
     def _read_native(self, look: Look) -> None:
         if self._late(look):
             return
-        again = stacks.read(look.state.pid, native=True, variables=self._options.variables, timeout_s=self._native_limit())
+        again = stacks.read(
+            look.state.pid, native=True, variables=self._options.variables, timeout_s=self._native_limit()
+        )
         if again.gone or not again.threads:
             look.first.error = again.error
             return
@@ -142,7 +171,10 @@ class Sampler:
     def _read_second(self, look: Look) -> None:
         if not look.first.threads or self._late(look):
             return
-        again = stacks.read(look.state.pid, nonblocking=self._options.nonblocking or not kernel.look(self._host, look.state.pid).pausable)
+        again = stacks.read(
+            look.state.pid,
+            nonblocking=self._options.nonblocking or not kernel.look(self._host, look.state.pid).pausable,
+        )
         if again.threads:
             self._compare(look, again)
             again.error, again.variables = look.first.error, look.first.variables
@@ -150,7 +182,7 @@ class Sampler:
 
     @staticmethod
     def _compare(look: Look, again: stacks.Stacks) -> None:
-        every = look.member.role == "ray-worker"      # its main thread only waits for calls; those run in others
+        every = look.member.role == "ray-worker"  # its main thread only waits for calls; those run in others
         changed = _telling(look.first.threads, every) != _telling(again.threads, every)
         look.state.progress = look.state.progress or Progress(0.0)
         look.state.progress.frames_changed = changed
@@ -168,14 +200,21 @@ class Sampler:
             look.state.progress.gpu_memory_bytes = look.state.gpu["memory_bytes"] - before
             look.state.progress.gpu_utilisation = look.state.gpu["utilisation_percent"]
         if not second.io_known:
-            look.state.notes.append(f"/proc/{look.state.pid}/io is not readable; run ncdiag as root or as the user of the process")
+            look.state.notes.append(
+                f"/proc/{look.state.pid}/io is not readable; run ncdiag as root or as the user of the process"
+            )
 
     def _conclude(self, look: Look) -> None:
         state, facts = look.state, kernel.look(self._host, look.state.pid)
         if facts.state == "gone":
             state.state, state.stack_error = "gone", "it ended during the dump"
             return
-        state.state, state.wchan, state.syscall, state.kernel_stack = facts.state, facts.wchan, facts.syscall, facts.stack
+        state.state, state.wchan, state.syscall, state.kernel_stack = (
+            facts.state,
+            facts.wchan,
+            facts.syscall,
+            facts.stack,
+        )
         state.tracer, state.frozen, state.ns_pid = facts.tracer, facts.frozen, facts.ns_pid
         state.threads, state.stack_error, state.variables = look.first.threads, look.first.error, look.first.variables
         for thread in state.threads:
@@ -183,15 +222,21 @@ class Sampler:
         if state.rank is None and state.variables:
             ranks.from_variables(state)
         if state.rank is None and not self._options.variables and _is_in_a_group(state):
-            state.notes.append("its rank stands in no environment, title or log; --locals reads it, with world size and store address")
+            state.notes.append(
+                "its rank stands in no environment, title or log; --locals reads it, with world size and store address"
+            )
         if state.role == "launcher" and _is_in_a_group(state):
             state.role = "script"
 
 
 def _is_in_a_group(state: RankState) -> bool:
     """Whether its main thread is in torch.distributed: then it is a rank, also where it started others."""
-    return any("torch/distributed/" in frame.file and "/elastic/" not in frame.file and not frame.file.endswith(("/run.py", "/launch.py"))
-               for thread in state.threads if thread["main"] for frame in thread["frames"])
+    return any(
+        "torch/distributed/" in frame.file and not re.search(r"/elastic/|/launcher/|/run\.py$|/launch\.py$", frame.file)
+        for thread in state.threads
+        if thread["main"]
+        for frame in thread["frames"]
+    )
 
 
 def _telling(threads: list[dict[str, Any]], every: bool) -> tuple[Any, ...]:

@@ -30,14 +30,38 @@ NATIVE_TIMEOUT_S = 20.0
 ATTEMPTS = 3
 """Reads of a busy process that fail by chance are tried again."""
 
-LOCALS = frozenset({"host", "hostname", "host_name", "master_addr", "port", "master_port", "rank", "world_size", "local_rank", "group_rank",
-                    "init_method", "distributed_init_method", "backend", "timeout", "ranks", "src", "dst"})
+LOCALS = frozenset(
+    {
+        "host",
+        "hostname",
+        "host_name",
+        "master_addr",
+        "port",
+        "master_port",
+        "rank",
+        "world_size",
+        "local_rank",
+        "group_rank",
+        "init_method",
+        "distributed_init_method",
+        "backend",
+        "timeout",
+        "ranks",
+        "src",
+        "dst",
+    }
+)
 """Names of local variables that may be kept; values of all others never leave py-spy's output."""
 _VALUE_LENGTH = 200
-_ADDRESS = re.compile(r"^0x[0-9a-f]+$")     # a native frame without a symbol; its address differs from process to process
+_NAME_LENGTH = 200
+"""Of a frame; those of C++ templates have thousands of characters."""
+_ADDRESS = re.compile(r"^0x[0-9a-f]+$")  # a native frame without a symbol; its address differs from process to process
 
 # What of py-spy's words means that trying again, or reading without a pause, may help.
-_RETRY = re.compile(r"suspend process|waitpid|Failed to copy|Bad address|Input/output error|invalid utf|No python processes|interpreter", re.I)
+_RETRY = re.compile(
+    r"suspend process|waitpid|Failed to copy|Bad address|Input/output error|invalid utf|No python processes|interpreter",
+    re.I,
+)
 
 
 @dataclass
@@ -64,8 +88,14 @@ def py_spy() -> str | None:
     return beside if os.access(beside, os.X_OK) else shutil.which("py-spy")
 
 
-def read(pid: int, *, native: bool = False, nonblocking: bool = False, variables: bool = False,
-         timeout_s: float | None = None) -> Stacks:
+def read(
+    pid: int,
+    *,
+    native: bool = False,
+    nonblocking: bool = False,
+    variables: bool = False,
+    timeout_s: float | None = None,
+) -> Stacks:
     """Stacks of all Python threads of `pid`, innermost frame first.
 
     Where native frames cannot be had, Python frames alone; where the process cannot be paused, a read without a pause.
@@ -75,9 +105,18 @@ def read(pid: int, *, native: bool = False, nonblocking: bool = False, variables
         return Stacks(error="py-spy is not installed beside ncdiag; run: pip install py-spy")
     reason, without_native = "", ""
     for options in _plan(native, nonblocking):
-        limit = timeout_s if timeout_s and "--native" in options else NATIVE_TIMEOUT_S if "--native" in options else PYTHON_TIMEOUT_S
+        limit = (
+            timeout_s
+            if timeout_s and "--native" in options
+            else NATIVE_TIMEOUT_S
+            if "--native" in options
+            else PYTHON_TIMEOUT_S
+        )
         enter, number = _inside(pid) if "--native" in options else ([], pid)
-        out, reason = _run([*enter, program, "dump", "--json", "--pid", str(number), *options, *(["--locals"] if variables else [])], limit)
+        out, reason = _run(
+            [*enter, program, "dump", "--json", "--pid", str(number), *options, *(["--locals"] if variables else [])],
+            limit,
+        )
         if out is not None:
             stacks = _parse(out, pid, "--native" in options)
             stacks.error = stacks.error or without_native or None
@@ -117,18 +156,26 @@ def _run(argv: list[str], timeout_s: float) -> tuple[str | None, str]:
     """(output, "") or (None, py-spy's words)."""
     environment = {**os.environ, "RUST_BACKTRACE": "0", "NO_COLOR": "1"}
     try:
-        process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment,
-                                   start_new_session=True)
+        process = subprocess.Popen(
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=environment,
+            start_new_session=True,
+        )
     except OSError as error:
         return None, f"cannot run {argv[0]}: {error.strerror}"
     with process:
         try:
             out, err = process.communicate(timeout=timeout_s)
         except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)      # with what it started in another namespace
+            os.killpg(process.pid, signal.SIGKILL)  # with what it started in another namespace
             return None, f"py-spy gave no answer within {timeout_s:.1f} s"
     if process.returncode:
-        return None, redact.text(err.decode("utf-8", "replace").split("Stack backtrace")[0].strip()) or f"py-spy ended with {process.returncode}"
+        return None, redact.text(
+            err.decode("utf-8", "replace").split("Stack backtrace")[0].strip()
+        ) or f"py-spy ended with {process.returncode}"
     return out.decode("utf-8", "replace"), ""
 
 
@@ -147,11 +194,23 @@ def _parse(out: str, pid: int, native: bool) -> Stacks:
 
 
 def _thread(thread: dict[str, Any], pid: int) -> dict[str, Any]:
-    frames = [Frame(_ADDRESS.sub("?", frame["name"]), (frame.get("module") or frame.get("filename") or ""), int(frame.get("line") or 0), bool(frame.get("module")))
-              for frame in thread["frames"]]
-    return {"name": redact.text(str(thread.get("thread_name") or "")), "active": bool(thread.get("active")),
-            "main": thread.get("os_thread_id") == pid or thread.get("thread_name") == "MainThread",
-            "tid": thread.get("os_thread_id"), "owns_gil": bool(thread.get("owns_gil")), "frames": frames}
+    frames = [
+        Frame(
+            _ADDRESS.sub("?", frame["name"])[:_NAME_LENGTH],
+            (frame.get("module") or frame.get("filename") or ""),
+            int(frame.get("line") or 0),
+            bool(frame.get("module")),
+        )
+        for frame in thread["frames"]
+    ]
+    return {
+        "name": redact.text(str(thread.get("thread_name") or "")),
+        "active": bool(thread.get("active")),
+        "main": thread.get("os_thread_id") == pid or thread.get("thread_name") == "MainThread",
+        "tid": thread.get("os_thread_id"),
+        "owns_gil": bool(thread.get("owns_gil")),
+        "frames": frames,
+    }
 
 
 def _keep_variables(thread: dict[str, Any], kept: dict[str, str]) -> None:
@@ -164,5 +223,12 @@ def _keep_variables(thread: dict[str, Any], kept: dict[str, str]) -> None:
 
 def python_frames(threads: list[dict[str, Any]]) -> tuple[Any, ...]:
     """The Python frames of all threads, to compare two reads or two processes by."""
-    return tuple(sorted((thread["name"], tuple((frame.name, frame.file, frame.line) for frame in thread["frames"] if not frame.native))
-                        for thread in threads))
+    return tuple(
+        sorted(
+            (
+                thread["name"],
+                tuple((frame.name, frame.file, frame.line) for frame in thread["frames"] if not frame.native),
+            )
+            for thread in threads
+        )
+    )
