@@ -183,7 +183,8 @@ def _fold(ranked: Sequence[list[Signal]]) -> tuple[list[list[Signal]], list[Sign
         parents = [other for other in solid if other is not group and brings_about(other[0].cause, cause)
                    and (not other[0].condition or group[0].condition or group[0].says is Says.HINT)
                    and not brings_about(cause, other[0].cause)]
-        if parents and (group[0].says < Says.NAMED or cause in _GENERIC or any(p[0].says is Says.NAMED for p in parents)):
+        first = cause == "engine-exception" and all(group[0].order < other[0].order and _source(group) == _source(other) for other in parents)
+        if parents and not first and (group[0].says < Says.NAMED or cause in _GENERIC or any(p[0].says is Says.NAMED for p in parents)):
             folded.extend(group)
         else:
             heads.append(group)

@@ -104,7 +104,8 @@ class Intake:
         chunks = _plain(_again(head, rest))
         first = next((chunk for chunk in chunks if chunk), b"")
         if head and not first:
-            self.notes.append(f"{name}: nothing but zero bytes, not read")
+            if not any(note.startswith(f"{name}: ") for note in self.notes):
+                self.notes.append(f"{name}: nothing but zero bytes, not read")
             return
         yield Stream(name, _again(first, chunks), first[:65536])
 

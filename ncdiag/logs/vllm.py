@@ -50,8 +50,8 @@ _BAR = re.compile(r"(?P<what>[\w ,()-]{0,60}?):?\s+(?P<percent>\d{1,3})%(?: Comp
 _SERVED = re.compile(r'" 200 OK|HTTP/1\.1" 200|generation throughput: (?!0\.0 )[\d.]+|gen throughput \(token/s\): [1-9]|Successful requests: +[1-9]')
 _READY = ORDER.index("ready")
 WORKED = ("node:__internal_head__", "initialized with NCCL version", "elapsed time per iteration", "Ray runtime started.", "tokens/sec", "Throughput: ", "samples per second", "Benchmark duration (s)", "Output token throughput",
-          "Training complete", "All ranks passed", "sanity check is successful")
-"""What is printed only after the ranks or nodes had done something together. Sources: Ray's cluster_resources() and `ray start`, DeepEP, Megatron, vLLM and SGLang benchmarks, vLLM's sanity test."""
+          "Training complete", "'train_runtime': ", "'grad_norm': ", "All ranks passed", "sanity check is successful")
+"""What is printed only after the ranks or nodes had done something together. Sources: Ray's cluster_resources() and `ray start`, DeepEP, Megatron, transformers' trainer, vLLM and SGLang benchmarks, vLLM's sanity test."""
 ENDED = ("shutdown triggered", "trigger received signal=", "SIGTERM received at time", "Shutting down", "Gracefully stopping", "Received exit signal SIGTERM")
 """What a server says when it is told to end."""
 NO_BLOCK = "No available shared memory broadcast block found"
