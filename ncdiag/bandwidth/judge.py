@@ -111,7 +111,7 @@ def isolated(isolation: Isolation) -> Iterator[Finding]:
     for verdict in isolation.verdicts:
         node = verdict.nodes[0]
         if verdict.kind == "node" and node in isolation.slow_cpu and isolation.symptoms.get(node, Symptoms()).kind not in ("dead", "cpu"):
-            isolation.symptoms[node] = replace(isolation.symptoms.get(node, Symptoms()), cpu_ratio=isolation.slow_cpu[node])
+            isolation.symptoms[node] = replace(isolation.symptoms.get(node, Symptoms()), cpu_ratio=isolation.slow_cpu[node], cpu_slow=True)
         yield _verdict(verdict, isolation.symptoms)
     named = {node for verdict in isolation.verdicts for node in verdict.nodes}
     for node, times in isolation.slow_cpu.items():

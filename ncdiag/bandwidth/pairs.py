@@ -10,7 +10,7 @@ from typing import Any
 from ncdiag.bandwidth import sweep
 from ncdiag.bandwidth.isolate import Pair, Search, Verdict
 from ncdiag.bandwidth.session import Outcome, Place, Session
-from ncdiag.bandwidth.symptoms import LOSS, SLOW_CPU, Symptoms, idle_loss, symptoms
+from ncdiag.bandwidth.symptoms import LOSS, SLOW_CPU, SLOW_CPU_STOPPED, Symptoms, idle_loss, symptoms
 
 IDLE_BYTES = 4096
 """A message that fills no queue: what is lost of it is lost without load."""
@@ -107,16 +107,19 @@ def _lossy(result: Isolation) -> dict[str, float]:
 
 def _slow_cpu(result: Isolation) -> dict[str, float]:
     taken: dict[str, list[float]] = {}
+    stopped: dict[str, int] = {}
     for test in result.tests:
         per_node = len(test["cpu_work_s"]) // 2
         for number, seconds in enumerate(test["cpu_work_s"]):
+            node = test["nodes"][number >= per_node]
+            stopped[node] = stopped.get(node, 0) + test["throttled"][number]
             if seconds is not None:
-                taken.setdefault(test["nodes"][number >= per_node], []).append(seconds)
+                taken.setdefault(node, []).append(seconds)
     own = {node: statistics.median(found) for node, found in taken.items() if len(found) >= 2}
     if len(own) < 3:
         return {}
     usual = statistics.median_low(own.values())
-    return {node: seconds / usual for node, seconds in own.items() if seconds >= SLOW_CPU * usual}
+    return {node: seconds / usual for node, seconds in own.items() if seconds >= (SLOW_CPU_STOPPED if stopped[node] >= 2 else SLOW_CPU) * usual}
 
 
 def _rails(session: Session, places: Sequence[Place]) -> tuple[str, ...]:
@@ -153,6 +156,7 @@ def _record(number: int, test: Pair, outcome: Outcome, value: float | None) -> d
         "error": next((rank.error for rank in outcome.ranks if rank.error), None),
         "idle_loss": [idle_loss([rank], IDLE_BYTES) for rank in outcome.ranks],
         "cpu_work_s": [rank.self_test["cpu_work_s"] if rank.self_test else None for rank in outcome.ranks],
+        "throttled": [bool(rank.self_test and rank.self_test.get("throttled")) for rank in outcome.ranks],
         "retransmitted": sum(row.retransmitted for row in rows),
     }
 

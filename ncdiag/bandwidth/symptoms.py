@@ -8,11 +8,11 @@ from typing import Any
 
 from ncdiag.bandwidth.session import Outcome, RankOutcome
 
-LOSS = 0.002
+LOSS = 0.005
 """Share of TCP segments sent again, of messages that fill no queue, from which on a link loses packets."""
 LEAST_LOST = 3
-SLOW_CPU = 2.5
-"""How much longer than its partner a node takes for the same work."""
+SLOW_CPU, SLOW_CPU_STOPPED = 2.5, 1.3
+"""How much longer than its partner a node takes for the same work; the second where its CPU quota was seen to stop it."""
 ONE_SIDED = 0.6
 """One direction over the other, below which only that direction is slow."""
 
@@ -34,6 +34,8 @@ class Symptoms:
     """Time for the same CPU work over the partner's."""
     throttled: bool = False
     """The CPU quota of its cgroup stopped it meanwhile."""
+    cpu_slow: bool = False
+    """It was slow beside all others, not only beside this partner."""
     memory_gbytes_s: float | None = None
     bf16_tflops: float | None = None
     counters: dict[str, int] | None = None
@@ -47,7 +49,7 @@ class Symptoms:
         """`dead`, `cpu`, `lossy`, `rdma-errors`, `throttled-out`, `throttled-in`, `slow`."""
         if self.stuck:
             return "dead"
-        if self.cpu_ratio is not None and self.cpu_ratio >= SLOW_CPU:
+        if self.cpu_slow or self.cpu_ratio is not None and self.cpu_ratio >= (SLOW_CPU_STOPPED if self.throttled else SLOW_CPU):
             return "cpu"
         if max(self.idle_loss_out or 0.0, self.idle_loss_in or 0.0) >= LOSS:
             return "lossy"

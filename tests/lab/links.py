@@ -48,6 +48,10 @@ def slow_cpu(host: LabHost, percent: int) -> Iterator[None]:
     """Whatever the host has started, and what that starts, gets this share of one CPU."""
     group = (CPU if CPU.is_dir() else UNIFIED) / f"nclab-{os.getpid()}"
     group.mkdir()
+    kind = "-t cgroup -o cpu" if CPU.is_dir() else "-t cgroup2"
+    under = CPU if CPU.is_dir() else UNIFIED
+    tmpfs = "mount -t tmpfs tmpfs /sys/fs/cgroup; mkdir /sys/fs/cgroup/cpu; " if CPU.is_dir() else ""
+    host.mount(f"{tmpfs}mount {kind} cgroup {under}")  # the namespace has a /sys of its own
     try:
         if CPU.is_dir():
             (group / "cpu.cfs_quota_us").write_text(str(percent * 1000))

@@ -44,7 +44,7 @@ def cluster() -> Iterator[Cluster]:
             ssh.serve(hosts[name])
         links.throttle(hosts["tbf03"], 200)
         links.lose(hosts["nft04"], 3)
-        with links.slow_cpu(hosts["cpu05"], 12):
+        with links.slow_cpu(hosts["cpu05"], 10):
             yield hosts, ssh
 
 
