@@ -35,7 +35,12 @@ print(time.process_time() - start, resource.getrusage(resource.RUSAGE_SELF).ru_m
 
 def measured(code: str) -> tuple[float, int]:
     """CPU seconds and peak memory in MiB, the best of three."""
-    runs = [subprocess.run([sys.executable, "-c", MEASURE.format(code=code)], capture_output=True, text=True, check=True).stdout.split() for _ in range(3)]
+    runs = [
+        subprocess.run(
+            [sys.executable, "-c", MEASURE.format(code=code)], capture_output=True, text=True, check=True
+        ).stdout.split()
+        for _ in range(3)
+    ]
     return min(float(run[0]) for run in runs), max(int(run[1]) for run in runs)
 
 

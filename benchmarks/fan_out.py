@@ -31,13 +31,19 @@ def main() -> None:
     probes = registry.load()
     request = Request(probes.sources(probes if options.all else FEW), node_timeout_s=120.0)
     packed = pack(request)
-    print(f"{len(request.probes)} probes, payload {len(packed) / 1024:.0f} KiB, {options.fanout} at a time, {os.cpu_count()} cores\n")
-    print("| nodes | answered | wall s | own CPU s | CPU s of the nodes | widest clock bound s |\n|---|---|---|---|---|---|")
+    print(
+        f"{len(request.probes)} probes, payload {len(packed) / 1024:.0f} KiB, {options.fanout} at a time, {os.cpu_count()} cores\n"
+    )
+    print(
+        "| nodes | answered | wall s | own CPU s | CPU s of the nodes | widest clock bound s |\n|---|---|---|---|---|---|"
+    )
     for count in options.nodes:
         names = [f"node{number:04d}" for number in range(count)]
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         started, own = time.monotonic(), time.process_time()
-        answers = fan_out(names, command().replace("%", "%%"), packed, request.node_timeout_s, lambda node, probe: None, worker="exec")
+        answers = fan_out(
+            names, command().replace("%", "%%"), packed, request.node_timeout_s, lambda node, probe: None, worker="exec"
+        )
         took, own = time.monotonic() - started, time.process_time() - own
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         nodes = [outcome(name, answer, request.node_timeout_s) for name, answer in answers.items()]

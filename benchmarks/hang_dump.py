@@ -51,9 +51,21 @@ class Job:
         program.write_text(JOB)
         self.counter = folder / "steps"
         self.counter.write_text("0")
-        environment = {**os.environ, "WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "OMP_NUM_THREADS": "1"}
-        self.processes = [subprocess.Popen([python, str(program), str(self.counter)], env={**environment, "RANK": str(rank)},
-                                           stderr=subprocess.DEVNULL) for rank in range(ranks)]
+        environment = {
+            **os.environ,
+            "WORLD_SIZE": str(ranks),
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(free_port()),
+            "OMP_NUM_THREADS": "1",
+        }
+        self.processes = [
+            subprocess.Popen(
+                [python, str(program), str(self.counter)],
+                env={**environment, "RANK": str(rank)},
+                stderr=subprocess.DEVNULL,
+            )
+            for rank in range(ranks)
+        ]
         self.wait(50)
 
     def steps(self) -> int:
@@ -101,10 +113,18 @@ def measure_one(job: Job) -> dict[str, float]:
     pid = str(job.processes[0].pid)
     found: dict[str, float] = {"steps_per_s_alone": job.rate()}
     cost: list[tuple[float, float]] = []
-    found["steps_per_s_during_dump"] = job.rate(lambda: cost.append(command(sys.executable, "-m", "ncdiag", "-q", "hang-dump", pid)))
+    found["steps_per_s_during_dump"] = job.rate(
+        lambda: cost.append(command(sys.executable, "-m", "ncdiag", "-q", "hang-dump", pid))
+    )
     found["dump_wall_s"], found["dump_cpu_s"] = cost[0]
-    native = [command(py_spy() or "py-spy", "dump", "--json", "--native", "--pid", str(process.pid)) for process in job.processes]
-    found["py_spy_native_wall_s"], found["py_spy_native_cpu_s"] = sum(wall for wall, _ in native), sum(cpu for _, cpu in native)
+    native = [
+        command(py_spy() or "py-spy", "dump", "--json", "--native", "--pid", str(process.pid))
+        for process in job.processes
+    ]
+    found["py_spy_native_wall_s"], found["py_spy_native_cpu_s"] = (
+        sum(wall for wall, _ in native),
+        sum(cpu for _, cpu in native),
+    )
     return found
 
 
@@ -119,9 +139,16 @@ def measure_row(job: Job, dumps: int) -> dict[str, float]:
         read += sum(bool(state.threads) for state in states)
     took = time.monotonic() - started
     job.wait(20)
-    return {"dumps": dumps, "wall_s": took, "stacks_read": read, "stacks_wanted": dumps * len(job.processes), "steps_per_s": (job.steps() - steps) / took,
-            "descriptors_left": here.num_fds() - before, "zombies": sum(child.status() == psutil.STATUS_ZOMBIE for child in here.children()),
-            "ranks_alive": sum(process.poll() is None for process in job.processes)}
+    return {
+        "dumps": dumps,
+        "wall_s": took,
+        "stacks_read": read,
+        "stacks_wanted": dumps * len(job.processes),
+        "steps_per_s": (job.steps() - steps) / took,
+        "descriptors_left": here.num_fds() - before,
+        "zombies": sum(child.status() == psutil.STATUS_ZOMBIE for child in here.children()),
+        "ranks_alive": sum(process.poll() is None for process in job.processes),
+    }
 
 
 def main() -> int:
@@ -133,7 +160,10 @@ def main() -> int:
     options.add_argument("--json", action="store_true")
     wanted = options.parse_args()
     results = {}
-    for name, ranks, measure in (("one", wanted.ranks, measure_one), ("row", wanted.in_a_row_ranks, lambda job: measure_row(job, wanted.dumps))):
+    for name, ranks, measure in (
+        ("one", wanted.ranks, measure_one),
+        ("row", wanted.in_a_row_ranks, lambda job: measure_row(job, wanted.dumps)),
+    ):
         with tempfile.TemporaryDirectory() as folder:
             job = Job(wanted.python, ranks, Path(folder))
             try:
@@ -141,8 +171,12 @@ def main() -> int:
             finally:
                 job.end()
     one, row = results["one"], results["row"]
-    limits = {f"verdict in under {LIMIT_S:g} s": one["dump_wall_s"] < LIMIT_S, "less CPU than py-spy --native of each": one["dump_cpu_s"] < one["py_spy_native_cpu_s"],
-              "no descriptor, no zombie left": row["descriptors_left"] <= 0 and row["zombies"] == 0, "every rank alive and right": row["ranks_alive"] == wanted.in_a_row_ranks}
+    limits = {
+        f"verdict in under {LIMIT_S:g} s": one["dump_wall_s"] < LIMIT_S,
+        "less CPU than py-spy --native of each": one["dump_cpu_s"] < one["py_spy_native_cpu_s"],
+        "no descriptor, no zombie left": row["descriptors_left"] <= 0 and row["zombies"] == 0,
+        "every rank alive and right": row["ranks_alive"] == wanted.in_a_row_ranks,
+    }
     if wanted.json:
         print(json.dumps({**results, "limits": limits}, indent=1))
     else:

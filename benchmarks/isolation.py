@@ -124,7 +124,9 @@ def main() -> int:
     parser.add_argument("--noise", type=Path, default=NOISE)
     options = parser.parse_args()
     sources = json.loads(options.noise.read_text())
-    print("| noise | nodes | runs | bad nodes | precision | recall | kind and NIC right | rounds median / most / bound | pair tests, median |")
+    print(
+        "| noise | nodes | runs | bad nodes | precision | recall | kind and NIC right | rounds median / most / bound | pair tests, median |"
+    )
     print("|---|---|---|---|---|---|---|---|---|")
     for name, values in sources.items():
         for nodes in options.nodes:

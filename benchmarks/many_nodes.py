@@ -28,7 +28,16 @@ from ncdiag.report.json import findings_as_json
 from ncdiag.tree import open_tree
 
 TREE = Path(__file__).parent.parent / "tests" / "trees" / "pci-switches-numa-8rail.tar.gz"
-FROM_TREE = ("interfaces", "default-route", "rdma-devices", "rdma-counters", "rdma-mtu", "roce-gid", "pci-devices", "acs-iommu")
+FROM_TREE = (
+    "interfaces",
+    "default-route",
+    "rdma-devices",
+    "rdma-counters",
+    "rdma-mtu",
+    "roce-gid",
+    "pci-devices",
+    "acs-iommu",
+)
 
 
 def base() -> NodeFacts:

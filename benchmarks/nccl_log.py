@@ -75,14 +75,22 @@ class Group:
 
 def groups(rank: int, ranks: int) -> List[Group]:
     """World, tensor parallel twice (the framework's and the engine's), data parallel."""
-    return [Group(0, rank, ranks, 1, 16), Group(1, rank, NODE, 1, 24), Group(2, rank, NODE, 1, 24), Group(3, rank, ranks // NODE, NODE, 16)]
+    return [
+        Group(0, rank, ranks, 1, 16),
+        Group(1, rank, NODE, 1, 24),
+        Group(2, rank, NODE, 1, 24),
+        Group(3, rank, ranks // NODE, NODE, 16),
+    ]
 
 
 def communicator(group: Group, turn: int, host_rank: int, graph: bool) -> Iterator[str]:
     """What one rank says while it initialises one communicator."""
     rank, nranks, dev, channels = group.rank, group.size, group.dev(group.rank), group.channels
     local = NODE if group.stride == 1 else 1
-    pointer, comm_id = f"0x7f{host_rank:06x}{turn:02x}{group.number:02x}", f"0x{0xC0FFEE000000 + group.first * 65536 + turn * 256 + group.number:x}"
+    pointer, comm_id = (
+        f"0x7f{host_rank:06x}{turn:02x}{group.number:02x}",
+        f"0x{0xC0FFEE000000 + group.first * 65536 + turn * 256 + group.number:x}",
+    )
     name = f"comm {pointer} rank {rank} nranks {nranks} cudaDev {dev} nvmlDev {dev} busId {0x18000 + dev * 0x1000:x} commId {comm_id}"
     yield "Assigned NET plugin IB to comm"
     yield "Using network IB"
@@ -95,7 +103,10 @@ def communicator(group: Group, turn: int, host_rank: int, graph: bool) -> Iterat
     if rank == 0:
         order = " ".join(f"{number:4}" for number in range(nranks))
         yield from (f"Channel {channel:02}/{channels} : {order}" for channel in range(channels))
-    yield "Trees " + " ".join(f"[{c}] {rank + 1 if dev < 7 else -1}/{rank + 8 if dev == c % 8 else -1}/-1->{rank}->{rank - 1}" for c in range(channels))
+    yield "Trees " + " ".join(
+        f"[{c}] {rank + 1 if dev < 7 else -1}/{rank + 8 if dev == c % 8 else -1}/-1->{rank}->{rank - 1}"
+        for c in range(channels)
+    )
     yield "P2P Chunksize set to 131072"
     yield f"[Proxy Service] Device {dev} CPU core {host_rank % 96}"
     yield "Check P2P Type isAllDirectP2p 1 directMode 0"
@@ -151,7 +162,11 @@ def graph_lines(group: Group) -> Iterator[str]:
         yield f"GPU/0-{gpu * 0x10000 + 0x18000:x} :{paths} NVS/0-0 (1/370.8/NVL) CPU/0-0 (3/48.0/PHB) NET/0-{gpu} (3/48.0/PIX)"
     yield f"Pattern 4, crossNic 0, nChannels {channels}, bw 22.000000/22.000000, type NVL/PIX, sameChannels 0"
     for channel in range(channels):
-        yield f" {channel} : NET/0-{channel % NODE} " + " ".join(f"GPU/0-{peer * 0x10000 + 0x18000:x}" for peer in range(NODE)) + f" NET/0-{channel % NODE}"
+        yield (
+            f" {channel} : NET/0-{channel % NODE} "
+            + " ".join(f"GPU/0-{peer * 0x10000 + 0x18000:x}" for peer in range(NODE))
+            + f" NET/0-{channel % NODE}"
+        )
     for channel in range(channels):
         yield f"Ring {channel:02} : {rank - 1} -> {rank} -> {rank + 1}"
 
@@ -170,11 +185,17 @@ def queue_pairs(group: Group) -> Iterator[str]:
 def write(path: pathlib.Path, ranks: int, repeat: int, graph: bool) -> None:
     """The log, ranks interleaved in random order, each rank's own lines in order."""
     chance = random.Random(1)
-    prefixes = [f"gpu{rank // NODE + 1:04}:{20000 + rank % NODE}:{21000 + rank % NODE} [{rank % NODE}] NCCL INFO " for rank in range(ranks)]
+    prefixes = [
+        f"gpu{rank // NODE + 1:04}:{20000 + rank % NODE}:{21000 + rank % NODE} [{rank % NODE}] NCCL INFO "
+        for rank in range(ranks)
+    ]
     with path.open("w") as file:
         for turn in range(repeat):
             streams = [
-                itertools.chain(start(rank) if turn == 0 else (), *(communicator(group, turn, rank, graph) for group in groups(rank, ranks)))
+                itertools.chain(
+                    start(rank) if turn == 0 else (),
+                    *(communicator(group, turn, rank, graph) for group in groups(rank, ranks)),
+                )
                 for rank in range(ranks)
             ]
             alive = list(range(ranks))
@@ -227,14 +248,20 @@ def main() -> None:
         grep = best(["grep", "-c", "NCCL INFO", str(path)])
         runs = []
         for times in (1, 1, 1, 1, 1, 5):
-            said = subprocess.run([sys.executable, "-c", READ, str(path), str(times)], check=True, capture_output=True, text=True).stdout
+            said = subprocess.run(
+                [sys.executable, "-c", READ, str(path), str(times)], check=True, capture_output=True, text=True
+            ).stdout
             runs.append([float(number) for number in re.findall(r"[\d.]+", said)])
         longer = runs.pop()
         read, whole, memory, communicators, ranks = min(runs, key=lambda run: run[1])
-        print(f"log: {size:.1f} MB, {options.ranks} processes; found {communicators:.0f} communicators with {ranks:.0f} ranks in all")
+        print(
+            f"log: {size:.1f} MB, {options.ranks} processes; found {communicators:.0f} communicators with {ranks:.0f} ranks in all"
+        )
         print(f"grep -c: {size / grep:.0f} MB/s")
         print(f"ncdiag, reading: {size / read:.0f} MB/s ({read / grep:.1f} times grep's time)")
-        print(f"ncdiag, file to facts: {size / whole:.0f} MB/s ({whole / grep:.1f} times grep's time), peak {memory / 1024:.0f} MiB")
+        print(
+            f"ncdiag, file to facts: {size / whole:.0f} MB/s ({whole / grep:.1f} times grep's time), peak {memory / 1024:.0f} MiB"
+        )
         print(f"the same file five times over: peak {longer[2] / 1024:.0f} MiB")
 
 

@@ -29,7 +29,11 @@ def kinds(count: int, source: random.Random) -> dict[str, tuple[str, set[int], B
         "one node: nothing goes out": ("from", {node}, lambda a, b: a == node),
         "a rack of 16 cut off": ("border", rack, lambda a, b: (a in rack) != (b in rack)),
         "two halves cut apart": ("border", half, lambda a, b: (a in half) != (b in half)),
-        "neighbours in the ring, one way": ("link", {node, (node + 1) % count}, lambda a, b: (a, b) == (node, (node + 1) % count)),
+        "neighbours in the ring, one way": (
+            "link",
+            {node, (node + 1) % count},
+            lambda a, b: (a, b) == (node, (node + 1) % count),
+        ),
         "any one pair of nodes": ("link", {one, other}, lambda a, b: {a, b} == {one, other}),
     }
 
@@ -43,7 +47,9 @@ def named(trials: list[Trial], kind: str, nodes: set[int]) -> bool:
     return len(wide) == 1 and wide[0].kind == kind and nodes in (set(wide[0].nodes), set(wide[0].others))
 
 
-def first_round(count: int, limit: int, kind: str, nodes: set[int], broken: Broken, loss: float, source: random.Random) -> tuple[int | None, float]:
+def first_round(
+    count: int, limit: int, kind: str, nodes: set[int], broken: Broken, loss: float, source: random.Random
+) -> tuple[int | None, float]:
     """The round, None when it is not found within the limit; CPU seconds of the last inference."""
     trials: list[Trial] = []
     first, took = None, 0.0
@@ -66,13 +72,17 @@ def main() -> None:
     parser.add_argument("--loss", type=float, default=0.0, help="share of tests that fail for no reason")
     parser.add_argument("--seeds", type=int, default=5)
     options = parser.parse_args()
-    print(f"{options.nodes} nodes, {options.rounds} rounds, {options.loss:.2%} of the tests fail for no reason, {options.seeds} runs\n")
+    print(
+        f"{options.nodes} nodes, {options.rounds} rounds, {options.loss:.2%} of the tests fail for no reason, {options.seeds} runs\n"
+    )
     print("| fault | found | median round | last round | CPU s of the inference |\n|---|---|---|---|---|")
     results: dict[str, list[tuple[int | None, float]]] = {}
     for seed in range(options.seeds):
         source = random.Random(seed)
         for name, (kind, nodes, broken) in kinds(options.nodes, source).items():
-            results.setdefault(name, []).append(first_round(options.nodes, options.rounds, kind, nodes, broken, options.loss, source))
+            results.setdefault(name, []).append(
+                first_round(options.nodes, options.rounds, kind, nodes, broken, options.loss, source)
+            )
     for name, told in results.items():
         rounds = sorted(number for number, _ in told if number is not None)
         middle, last = (rounds[len(rounds) // 2], rounds[-1]) if rounds else ("-", "-")

@@ -48,7 +48,9 @@ def main() -> None:
     parser.add_argument("--ranks-per-node", type=int, default=8)
     parser.add_argument("-o", "--output", help="keep the last page")
     options = parser.parse_args()
-    print(f"Python {platform.python_version()}, one core\n\n| nodes | ranks | findings | pairs | format | CPU s | MB |\n|---|---|---|---|---|---|---|")
+    print(
+        f"Python {platform.python_version()}, one core\n\n| nodes | ranks | findings | pairs | format | CPU s | MB |\n|---|---|---|---|---|---|---|"
+    )
     for nodes in options.nodes:
         given = results(nodes, options.ranks_per_node)
         for format_ in ("html", "junit", "prometheus"):
@@ -56,7 +58,10 @@ def main() -> None:
             text = written(given, format_)
             took = time.process_time() - began
             size = len(text.encode()) / 1e6
-            print(f"| {nodes:,} | {nodes * options.ranks_per_node:,} | {len(given[0].findings):,} | {len(given[3].pairs):,} | {format_} | {took:.2f} | {size:.2f} |", flush=True)
+            print(
+                f"| {nodes:,} | {nodes * options.ranks_per_node:,} | {len(given[0].findings):,} | {len(given[3].pairs):,} | {format_} | {took:.2f} | {size:.2f} |",
+                flush=True,
+            )
             if options.output and format_ == "html":
                 Path(options.output).write_text(text, "utf-8")
 

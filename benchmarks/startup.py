@@ -42,7 +42,9 @@ def main() -> None:
     print("| what | CPU s | against the reference |\n|---|---|---|")
     print(f"| `python -c 'import click, rich…'` (reference) | {median['reference']:.3f} | 1.0 |")
     print(f"| `ncdiag --help` | {median['help']:.3f} | {median['help'] / median['reference']:.2f} |")
-    print(f"| `ncdiag preflight` on this machine | {median['preflight']:.3f} | {median['preflight'] / median['reference']:.1f} |")
+    print(
+        f"| `ncdiag preflight` on this machine | {median['preflight']:.3f} | {median['preflight'] / median['reference']:.1f} |"
+    )
 
 
 if __name__ == "__main__":

@@ -58,7 +58,9 @@ def main() -> None:
     parser.add_argument("--gateways", type=int, default=4)
     options = parser.parse_args()
     gates = [f"gate{number}" for number in range(1, options.gateways + 1)]
-    farms = {f"farm{first}": range(first, min(options.nodes, first + A_FARM)) for first in range(0, options.nodes, A_FARM)}
+    farms = {
+        f"farm{first}": range(first, min(options.nodes, first + A_FARM)) for first in range(0, options.nodes, A_FARM)
+    }
     with lab("head", *gates, *farms) as made:
         ssh = Ssh(made)
         names = {f"node{number:03d}": f"10.77.0.{100 + number}" for number in range(options.nodes)}
@@ -81,10 +83,21 @@ def main() -> None:
         span = f"node[000-{options.nodes - 1:03d}]"
         topology.write_text(f"[routes]\nhead: gate[1-{options.gateways}]\ngate[1-{options.gateways}]: {span}\n")
         print(f"{options.nodes} nodes, {options.gateways} gateways, {os.cpu_count()} cores for all of it\n")
-        print("| way | answered | wall s | own CPU s | CPU s of the ssh started here | most ssh at a time |\n|---|---|---|---|---|---|")
-        for way, extra in (("direct", {}), ("tree", {"NCDIAG_TOPOLOGY": str(topology), "CLUSTERSHELL_GW_PYTHON_EXECUTABLE": sys.executable})):
+        print(
+            "| way | answered | wall s | own CPU s | CPU s of the ssh started here | most ssh at a time |\n|---|---|---|---|---|---|"
+        )
+        for way, extra in (
+            ("direct", {}),
+            ("tree", {"NCDIAG_TOPOLOGY": str(topology), "CLUSTERSHELL_GW_PYTHON_EXECUTABLE": sys.executable}),
+        ):
             done: subprocess.CompletedProcess[str] = made["head"].run(
-                sys.executable, "-c", SCRIPT, f"{span}", str(ssh.config), env={"PYTHONPATH": str(ROOT), **extra}, timeout_s=400
+                sys.executable,
+                "-c",
+                SCRIPT,
+                f"{span}",
+                str(ssh.config),
+                env={"PYTHONPATH": str(ROOT), **extra},
+                timeout_s=400,
             )
             print(f"| {way} {done.stdout.strip() or done.stderr.strip()[-300:]}", flush=True)
 

@@ -35,11 +35,20 @@ class BundleError(Exception):
 def files_of(content: DumpContent) -> dict[str, bytes]:
     """Name in the bundle -> its redacted content."""
     logs = {f"logs/{number}.log": (name, lines) for number, (name, lines) in enumerate(sorted(content.logs.items()))}
-    meta = {"schema": SCHEMA, "kind": KIND, **content.meta, "notes": content.notes,
-            "logs": {file: name for file, (name, _) in logs.items()}}
-    plain: dict[str, Any] = {"META.json": meta, "states.json": [state.as_dict() for state in content.states], "ras.json": content.ras,
-                             "flight.json": {str(rank): dump for rank, dump in content.flight.items()},
-                             "verdict.json": content.verdict().as_dict()}
+    meta = {
+        "schema": SCHEMA,
+        "kind": KIND,
+        **content.meta,
+        "notes": content.notes,
+        "logs": {file: name for file, (name, _) in logs.items()},
+    }
+    plain: dict[str, Any] = {
+        "META.json": meta,
+        "states.json": [state.as_dict() for state in content.states],
+        "ras.json": content.ras,
+        "flight.json": {str(rank): dump for rank, dump in content.flight.items()},
+        "verdict.json": content.verdict().as_dict(),
+    }
     files = {name: json.dumps(redact.data(value), indent=1).encode() for name, value in plain.items()}
     for file, (_, lines) in logs.items():
         files[file] = redact.text("\n".join(lines) + "\n").encode("utf-8", "backslashreplace")
@@ -101,7 +110,9 @@ def load(path: str) -> BundleContent:
     """What a bundle holds. Raises BundleError."""
     content = find(path)
     if content is None:
-        raise BundleError(f"{path}: no bundle of ncdiag hang-dump (its META.json is missing or has no \"kind\": \"{KIND}\")")
+        raise BundleError(
+            f'{path}: no bundle of ncdiag hang-dump (its META.json is missing or has no "kind": "{KIND}")'
+        )
     return content
 
 
@@ -114,7 +125,11 @@ def find(path: str) -> BundleContent | None:
     if meta.pop("schema", None) != SCHEMA or meta.pop("kind") != KIND:
         raise BundleError(f"{path}: a bundle of another schema; this ncdiag reads {SCHEMA}")
     names = meta.pop("logs", {})
-    logs = {names.get(file, file): raw.decode("utf-8", "backslashreplace").splitlines() for file, raw in files.items() if file.startswith("logs/")}
+    logs = {
+        names.get(file, file): raw.decode("utf-8", "backslashreplace").splitlines()
+        for file, raw in files.items()
+        if file.startswith("logs/")
+    }
     try:
         states = [RankState.from_dict(state) for state in _json(path, files, "states.json", list)]
         flight = {int(rank): dict(dump) for rank, dump in _json(path, files, "flight.json", dict).items()}

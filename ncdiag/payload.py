@@ -104,7 +104,9 @@ def _wanted(probes: dict[str, str], ids: Sequence[str] | None) -> dict[str, str]
         if name not in keep and path is not None:
             keep.add(name)
             todo += [found.rpartition(".")[2] for found in _imports(path, name) if found.startswith("ncdiag.probes.")]
-    return {archived: path for archived, path in probes.items() if archived[len("ncdiag/probes/") : -len(".py")] in keep}
+    return {
+        archived: path for archived, path in probes.items() if archived[len("ncdiag/probes/") : -len(".py")] in keep
+    }
 
 
 def pack(folders: Sequence[str] = (), request: Mapping[str, Any] | None = None) -> bytes:

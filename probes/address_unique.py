@@ -42,7 +42,9 @@ def judge(snapshot: Snapshot) -> Iterator[Finding]:
                        expected="a hardware address of its own for each interface of a network", cause="bootstrap-peer-unreachable",
                        remedy="if they are in one network, give all but one another: ip link set %s address <another>" % holders[-1][1])  # fmt: skip
     if not shared:
-        yield ok("%d addresses of %d nodes, none of them twice" % (len(ips), len(nodes)), source="addresses of each node")
+        yield ok(
+            "%d addresses of %d nodes, none of them twice" % (len(ips), len(nodes)), source="addresses of each node"
+        )
 
 
 def _add(ips: Holders, macs: Holders, node: str, told: Dict[str, Any]) -> None:
@@ -52,7 +54,13 @@ def _add(ips: Holders, macs: Holders, node: str, told: Dict[str, Any]) -> None:
         if natures.get(name) is None and not useless(entry.address):
             ips.setdefault(entry.address, []).append((node, name))
     for link in told["links"]:
-        if natures.get(link["name"]) is None and link["driver"] and not link["master"] and "RUNNING" in link["flags"] and int(link["mac"] or "0", 16):
+        if (
+            natures.get(link["name"]) is None
+            and link["driver"]
+            and not link["master"]
+            and "RUNNING" in link["flags"]
+            and int(link["mac"] or "0", 16)
+        ):
             macs.setdefault(link["mac"], []).append((node, link["name"]))
 
 

@@ -38,7 +38,11 @@ def judge(snapshot: Snapshot) -> Iterator[Finding]:
     close = {name: one for name, one in measured.items() if one.error_s <= CLOSE_S}
     for name, one in measured.items():
         if name not in close:
-            yield unknown("its clock could be measured to +-%.1f s only: the way there took too long" % one.error_s, name, source=SOURCE)
+            yield unknown(
+                "its clock could be measured to +-%.1f s only: the way there took too long" % one.error_s,
+                name,
+                source=SOURCE,
+            )
     if len(close) < 2:
         yield skip("%d clock measured: nothing to compare with" % len(close), source=SOURCE)
     elif len(close) == 2:
@@ -72,14 +76,22 @@ def _many(close: Dict[str, Measured]) -> Iterator[Finding]:
                        name, source=SOURCE, observed=round(apart, 3), expected="at most %g s" % MAX_OFFSET_S, cause="clock-skew",
                        remedy=_REMEDY)  # fmt: skip
     if not found:
-        yield _agree(close, max(abs(one.offset_s - usual) for one in close.values()), max(one.error_s for one in close.values()) + inside)
+        yield _agree(
+            close,
+            max(abs(one.offset_s - usual) for one in close.values()),
+            max(one.error_s for one in close.values()) + inside,
+        )
 
 
 _REMEDY = "set it by the same time servers as the others: systemctl enable --now chronyd; chronyc makestep (with no job on the node)"
 
 
 def _agree(close: Dict[str, Measured], apart: float, error: float) -> Finding:
-    return ok("the clocks of %d nodes agree within %.2f s, measured to +-%.2f s" % (len(close), apart, error), source=SOURCE, observed=apart)
+    return ok(
+        "the clocks of %d nodes agree within %.2f s, measured to +-%.2f s" % (len(close), apart, error),
+        source=SOURCE,
+        observed=apart,
+    )
 
 
 PROBE = Probe("clock-offset", "The nodes' clocks agree", judge)

@@ -65,9 +65,18 @@ def _proc(host: Host) -> List[Dict[str, Any]]:
         fields = line.split()
         if len(fields) < 8 or not int(fields[3], 16) & 1 or int(fields[3], 16) & 0x200:
             continue
-        found.append({"family": "inet", "table": MAIN_TABLE, "to": dotted(fields[1]), "bits": bin(int(fields[7], 16)).count("1"),
-                      "gateway": dotted(fields[2]) if fields[2] != "00000000" else None, "interface": fields[0], "source": None,
-                      "metric": int(fields[6])})
+        found.append(
+            {
+                "family": "inet",
+                "table": MAIN_TABLE,
+                "to": dotted(fields[1]),
+                "bits": bin(int(fields[7], 16)).count("1"),
+                "gateway": dotted(fields[2]) if fields[2] != "00000000" else None,
+                "interface": fields[0],
+                "source": None,
+                "metric": int(fields[6]),
+            }
+        )
     return found
 
 
@@ -78,29 +87,51 @@ def judge(snapshot: Snapshot) -> Iterator[Finding]:
         told = facts["sources"]
         seen = {"routes": [_shown(route) for route in defaults], "source_addresses": told}
         if best is None and told is not None and not any(told.values()):
-            yield warn("there is no default route: vLLM without VLLM_HOST_IP will advertise 0.0.0.0, and Ray its host name's address",
-                       node, source=facts["source"], observed=seen, expected="a default route, or the address named",
-                       cause="node-ip-wrong-interface",
-                       remedy="export VLLM_HOST_IP=<this node's address> on every node, and start Ray with --node-ip-address=<the same>")
+            yield warn(
+                "there is no default route: vLLM without VLLM_HOST_IP will advertise 0.0.0.0, and Ray its host name's address",
+                node,
+                source=facts["source"],
+                observed=seen,
+                expected="a default route, or the address named",
+                cause="node-ip-wrong-interface",
+                remedy="export VLLM_HOST_IP=<this node's address> on every node, and start Ray with --node-ip-address=<the same>",
+            )
         elif best is None and told is not None:
-            yield ok("no default route is in the main table, but traffic to the outside leaves from %s (a routing rule, or another table)"
-                     % " and ".join(sorted(filter(None, told.values()))), node, source=facts["source"], observed=seen)
+            yield ok(
+                "no default route is in the main table, but traffic to the outside leaves from %s (a routing rule, or another table)"
+                % " and ".join(sorted(filter(None, told.values()))),
+                node,
+                source=facts["source"],
+                observed=seen,
+            )
         elif best is None:
-            yield unknown("no default route is in the main table; where traffic to the outside leaves was not asked", node,
-                          source=facts["source"], remedy="run ncdiag on the node itself")
+            yield unknown(
+                "no default route is in the main table; where traffic to the outside leaves was not asked",
+                node,
+                source=facts["source"],
+                remedy="run ncdiag on the node itself",
+            )
         elif len({route["interface"] for route in _equal(defaults, best)}) > 1:
             names = sorted({str(route["interface"]) for route in _equal(defaults, best)})
-            yield warn("default routes of the same metric leave by %s: which address vLLM and Ray advertise is chance" % " and ".join(names),
-                       node, source=facts["source"], observed=seen, expected="one default route, or the address named",
-                       cause="node-ip-wrong-interface",
-                       remedy="export VLLM_HOST_IP=<the address on the ranks' network> on every node, or give the routes different metrics: "
-                              "ip route replace default via <gateway> dev <interface> metric <number>")
+            yield warn(
+                "default routes of the same metric leave by %s: which address vLLM and Ray advertise is chance"
+                % " and ".join(names),
+                node,
+                source=facts["source"],
+                observed=seen,
+                expected="one default route, or the address named",
+                cause="node-ip-wrong-interface",
+                remedy="export VLLM_HOST_IP=<the address on the ranks' network> on every node, or give the routes different metrics: "
+                "ip route replace default via <gateway> dev <interface> metric <number>",
+            )
         else:
             yield ok("the default route leaves by %s" % _shown(best), node, source=facts["source"], observed=seen)
 
 
 def _best(routes: List[Dict[str, Any]], family: str) -> Optional[Dict[str, Any]]:
-    return min((route for route in routes if route["family"] == family), key=lambda route: route["metric"], default=None)
+    return min(
+        (route for route in routes if route["family"] == family), key=lambda route: route["metric"], default=None
+    )
 
 
 def _equal(routes: List[Dict[str, Any]], best: Dict[str, Any]) -> List[Dict[str, Any]]:

@@ -21,8 +21,16 @@ FEW_PORTS = 10000
 """The kernel's own range has 28232. A judgement: a rank of a large job holds hundreds of connections, and closed ones block a port for 60 s."""
 OWNER_LIMIT_S = 0.1
 """Processor time that the search for the owners of listening sockets may take; on a node with thousands of processes some stay unknown."""
-DEFAULT_PORTS = {29500: "torch's store", 29501: "vLLM's --master-port", 29550: "vLLM's data-parallel handshake", 6379: "Ray's head",
-                 8000: "vLLM's API", 10001: "Ray's client server", 8265: "Ray's dashboard", 28028: "NCCL RAS"}
+DEFAULT_PORTS = {
+    29500: "torch's store",
+    29501: "vLLM's --master-port",
+    29550: "vLLM's data-parallel handshake",
+    6379: "Ray's head",
+    8000: "vLLM's API",
+    10001: "Ray's client server",
+    8265: "Ray's dashboard",
+    28028: "NCCL RAS",
+}
 """Ports that the owners are looked for first; what each is by default."""
 
 
@@ -56,7 +64,13 @@ def collect(host: Host) -> Facts:
     listeners = _listeners(host)
     if listeners and not host.recorded:
         _find_owners(host, listeners)
-    return {"low": low, "high": high, "reserved": _value(host, RESERVED), "listeners": listeners, "environ_ports": _environ_ports(host)}
+    return {
+        "low": low,
+        "high": high,
+        "reserved": _value(host, RESERVED),
+        "listeners": listeners,
+        "environ_ports": _environ_ports(host),
+    }
 
 
 def _value(host: Host, path: str) -> Optional[str]:
@@ -74,7 +88,11 @@ def _environ_ports(host: Host) -> Dict[str, int]:
         environ = host.environ()
     except HostError:
         return {}
-    return {name: int(environ[name]) for name in ("MASTER_PORT", "VLLM_PORT", "VLLM_DP_MASTER_PORT") if environ.get(name, "").isdigit()}
+    return {
+        name: int(environ[name])
+        for name in ("MASTER_PORT", "VLLM_PORT", "VLLM_DP_MASTER_PORT")
+        if environ.get(name, "").isdigit()
+    }
 
 
 def _listeners(host: Host) -> Optional[List[Listener]]:
@@ -91,8 +109,14 @@ def _listeners(host: Host) -> Optional[List[Listener]]:
             fields = line.split()
             if len(fields) > 9 and fields[3] == "0A":
                 address, _, port = fields[1].partition(":")
-                found[int(fields[9])] = {"address": address, "port": int(port, 16), "uid": int(fields[7]), "inode": int(fields[9]),
-                                         "pid": None, "command": None}
+                found[int(fields[9])] = {
+                    "address": address,
+                    "port": int(port, 16),
+                    "uid": int(fields[7]),
+                    "inode": int(fields[9]),
+                    "pid": None,
+                    "command": None,
+                }
     return sorted(found.values(), key=lambda listener: (listener["port"], listener["address"])) if read else None
 
 
@@ -124,15 +148,35 @@ def judge(snapshot: Snapshot) -> Iterator[Finding]:
         yield from found
         low, high = facts["low"], facts["high"]
         if facts["listeners"] is None:
-            yield unknown("which ports are in use could not be read", node, source="/proc/net/tcp", remedy="run ncdiag on the node itself")
+            yield unknown(
+                "which ports are in use could not be read",
+                node,
+                source="/proc/net/tcp",
+                remedy="run ncdiag on the node itself",
+            )
         if low is None or high is None:
             yield unknown("the range of ephemeral ports could not be read", node, source=RANGE, remedy="cat %s" % RANGE)
         elif not found and facts["listeners"] is not None:
             busy = {listener["port"] for listener in facts["listeners"]}
-            yield ok("%d ephemeral ports (%d to %d); %s" % (high - low + 1, low, high, "the wanted ports are free: %s" % ", ".join(map(str, sorted(wanted)))
-                                                            if wanted else "no fixed ports are planned"), node, source=RANGE,
-                     observed={"low": low, "high": high, "listening": sorted(busy)[:200],
-                               "defaults_in_use": {str(port): what for port, what in DEFAULT_PORTS.items() if port in busy}})
+            yield ok(
+                "%d ephemeral ports (%d to %d); %s"
+                % (
+                    high - low + 1,
+                    low,
+                    high,
+                    "the wanted ports are free: %s" % ", ".join(map(str, sorted(wanted)))
+                    if wanted
+                    else "no fixed ports are planned",
+                ),
+                node,
+                source=RANGE,
+                observed={
+                    "low": low,
+                    "high": high,
+                    "listening": sorted(busy)[:200],
+                    "defaults_in_use": {str(port): what for port, what in DEFAULT_PORTS.items() if port in busy},
+                },
+            )
 
 
 def _range(node: str, facts: Facts) -> Iterator[Finding]:
@@ -142,9 +186,15 @@ def _range(node: str, facts: Facts) -> Iterator[Finding]:
     reserved = sum(1 for port in _ports(facts["reserved"] or "") if low <= port <= high)
     left = high - low + 1 - reserved
     if left < FEW_PORTS:
-        yield warn("only %d ephemeral ports are left (%d to %d, %d reserved)" % (left, low, high, reserved), node, source=RANGE,
-                   observed={"low": low, "high": high, "reserved": reserved}, expected="at least %d" % FEW_PORTS, cause="port-in-use",
-                   remedy="sysctl -w net.ipv4.ip_local_port_range='32768 60999'")
+        yield warn(
+            "only %d ephemeral ports are left (%d to %d, %d reserved)" % (left, low, high, reserved),
+            node,
+            source=RANGE,
+            observed={"low": low, "high": high, "reserved": reserved},
+            expected="at least %d" % FEW_PORTS,
+            cause="port-in-use",
+            remedy="sysctl -w net.ipv4.ip_local_port_range='32768 60999'",
+        )
 
 
 def _ports(text: str) -> Set[int]:
@@ -161,9 +211,17 @@ def _inside(node: str, facts: Facts, wanted: Dict[int, str]) -> Iterator[Finding
     inside = sorted(port for port in wanted if low <= port <= high and port not in _ports(facts["reserved"] or ""))
     if inside:
         shown = ", ".join("%d (%s)" % (port, wanted[port]) for port in inside)
-        yield warn("%s lies in the range of ephemeral ports %d to %d: an outgoing connection can take it first" % (shown, low, high), node,
-                   source=RANGE, observed=inside, expected="outside of it, or reserved", cause="port-in-use",
-                   remedy="sysctl -w net.ipv4.ip_local_reserved_ports=%s" % ",".join(filter(None, [facts["reserved"], *map(str, inside)])))
+        yield warn(
+            "%s lies in the range of ephemeral ports %d to %d: an outgoing connection can take it first"
+            % (shown, low, high),
+            node,
+            source=RANGE,
+            observed=inside,
+            expected="outside of it, or reserved",
+            cause="port-in-use",
+            remedy="sysctl -w net.ipv4.ip_local_reserved_ports=%s"
+            % ",".join(filter(None, [facts["reserved"], *map(str, inside)])),
+        )
 
 
 def _in_use(node: str, facts: Facts, wanted: Dict[int, str]) -> Iterator[Finding]:
@@ -173,15 +231,26 @@ def _in_use(node: str, facts: Facts, wanted: Dict[int, str]) -> Iterator[Finding
     for port, why in sorted(wanted.items()):
         if port in by_port:
             owner, how = _owner(by_port[port], port)
-            yield fail("port %d (%s) is in use by %s" % (port, why, owner), node, source="/proc/net/tcp", observed=dict(by_port[port]),
-                       expected="free", cause="port-in-use", remedy=how, port=port)
+            yield fail(
+                "port %d (%s) is in use by %s" % (port, why, owner),
+                node,
+                source="/proc/net/tcp",
+                observed=dict(by_port[port]),
+                expected="free",
+                cause="port-in-use",
+                remedy=how,
+                port=port,
+            )
 
 
 def _owner(listener: Listener, port: int) -> Tuple[str, str]:
     if listener["pid"] is None:
         told: Any = "a process of user %d that cannot be seen from here" % listener["uid"]
         return told, "as root: ss -ltnp 'sport = :%d'; end that process, or choose another port" % port
-    return "%s (pid %d)" % (listener["command"], listener["pid"]), "ps -fp %d; end it if it is left over, or choose another port" % listener["pid"]
+    return "%s (pid %d)" % (
+        listener["command"],
+        listener["pid"],
+    ), "ps -fp %d; end it if it is left over, or choose another port" % listener["pid"]
 
 
 PROBE = Probe("ephemeral-ports", "there are ephemeral ports enough, and the engine's ports are free", judge, collect)

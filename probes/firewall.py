@@ -25,7 +25,10 @@ RAY_PORTS = (6379, 10002, 19999)
 """Ray's head (GCS), and the first and last of the default ports of its workers (docs.ray.io, configuring Ray, ports)."""
 DEFAULT_RANGE = (32768, 60999)
 """ip_local_port_range of the kernel, where the node's own is not known."""
-LEGACY = (("/proc/net/ip_tables_names", "iptables-legacy-save", "ip"), ("/proc/net/ip6_tables_names", "ip6tables-legacy-save", "ip6"))
+LEGACY = (
+    ("/proc/net/ip_tables_names", "iptables-legacy-save", "ip"),
+    ("/proc/net/ip6_tables_names", "ip6tables-legacy-save", "ip6"),
+)
 
 
 class Facts(TypedDict):
@@ -54,7 +57,10 @@ def collect(host: Host) -> Facts:
                 facts["unread"].append(str(error))
     if host.recorded and not facts["tables"] and not facts["unread"]:
         facts["unread"].append("it was not recorded")
-    if sum(len(chain["rules"]) for table in facts["tables"] for chain in table["chains"].values()) > filter_rules.MAX_RULES:
+    if (
+        sum(len(chain["rules"]) for table in facts["tables"] for chain in table["chains"].values())
+        > filter_rules.MAX_RULES
+    ):
         facts["tables"] = []
         facts["unread"].append("more than %d rules" % filter_rules.MAX_RULES)
     return facts
@@ -68,12 +74,16 @@ def _nftables(host: Host, facts: Facts) -> None:
     except Absent:
         pass
     except HostError as error:
-        facts["unread"].append("nftables: %s; only root may read the rules" % error.reason if error.errno == 1 else str(error))
+        facts["unread"].append(
+            "nftables: %s; only root may read the rules" % error.reason if error.errno == 1 else str(error)
+        )
         return
     try:
         output = host.run(["nft", "list", "ruleset"])
         if output.rc:
-            facts["unread"].append("nft list ruleset: %s" % (output.err.strip() or "exit status %d" % output.rc).splitlines()[0])
+            facts["unread"].append(
+                "nft list ruleset: %s" % (output.err.strip() or "exit status %d" % output.rc).splitlines()[0]
+            )
         facts["tables"] += filter_rules.parse_nft(output.out)
         facts["source"] = "nft list ruleset"
     except HostError as error:
@@ -95,13 +105,21 @@ def judge(snapshot: Snapshot) -> Iterator[Finding]:
         found = list(_judge_node(snapshot, name, facts, several))
         yield from found
         if facts["unread"]:
-            yield unknown("firewall rules could not be read: %s" % "; ".join(facts["unread"]), name, source=facts["source"],
-                          remedy="run ncdiag as root on the node, with nft installed")
+            yield unknown(
+                "firewall rules could not be read: %s" % "; ".join(facts["unread"]),
+                name,
+                source=facts["source"],
+                remedy="run ncdiag as root on the node, with nft installed",
+            )
         elif not facts["tables"]:
             yield ok("no packet filter has a rule", name, source=facts["source"], observed=[])
         elif not found:
-            yield ok("the packet filter lets NCCL's, Ray's and the plan's ports through", name, source=facts["source"],
-                     observed=["%s %s" % (table["family"], table["name"]) for table in facts["tables"]])
+            yield ok(
+                "the packet filter lets NCCL's, Ray's and the plan's ports through",
+                name,
+                source=facts["source"],
+                observed=["%s %s" % (table["family"], table["name"]) for table in facts["tables"]],
+            )
 
 
 def _judge_node(snapshot: Snapshot, name: str, facts: Facts, several: bool) -> Iterator[Finding]:
@@ -110,16 +128,30 @@ def _judge_node(snapshot: Snapshot, name: str, facts: Facts, several: bool) -> I
     for need in _needs(snapshot, name) if facts["tables"] else ():
         verdict = packet_filter.walk(facts["tables"], need.flow)
         if "drop" in verdict.ends:
-            (blocked if verdict.ends == ("drop",) else open_both).setdefault("; ".join(verdict.rules) or "its rules", []).append(need)
+            (blocked if verdict.ends == ("drop",) else open_both).setdefault(
+                "; ".join(verdict.rules) or "its rules", []
+            ).append(need)
     for rules, needs in blocked.items():
         must = any(need.must for need in needs)
         yield (fail if several and must else warn)(
-            "the packet filter drops %s%s: %s" % (_listed(needs), "" if several else " (which matters between nodes)", rules), name,
-            source=facts["source"], observed=rules, expected="accepted from the other nodes", cause="bootstrap-blocked-firewall",
-            remedy=_remedy(facts, needs[0].flow))
+            "the packet filter drops %s%s: %s"
+            % (_listed(needs), "" if several else " (which matters between nodes)", rules),
+            name,
+            source=facts["source"],
+            observed=rules,
+            expected="accepted from the other nodes",
+            cause="bootstrap-blocked-firewall",
+            remedy=_remedy(facts, needs[0].flow),
+        )
     for rules, needs in open_both.items():
-        yield unknown("whether the packet filter drops %s hangs on conditions that are not understood here: %s" % (_listed(needs), rules), name,
-                      source=facts["source"], cause="bootstrap-blocked-firewall", remedy=_remedy(facts, needs[0].flow))
+        yield unknown(
+            "whether the packet filter drops %s hangs on conditions that are not understood here: %s"
+            % (_listed(needs), rules),
+            name,
+            source=facts["source"],
+            cause="bootstrap-blocked-firewall",
+            remedy=_remedy(facts, needs[0].flow),
+        )
 
 
 def _listed(needs: List[Need]) -> str:
@@ -130,24 +162,36 @@ def _remedy(facts: Facts, flow: Flow) -> str:
     peers = flow.source if flow.direction == "in" else flow.destination
     network = str(interfaces.Address("", peers, 64 if ":" in peers else 24, True).network)
     if any("firewalld" in table["name"] for table in facts["tables"]):
-        return "firewall-cmd --permanent --zone=trusted --add-source=<the nodes' network, e.g. %s>; firewall-cmd --reload" % network
+        return (
+            "firewall-cmd --permanent --zone=trusted --add-source=<the nodes' network, e.g. %s>; firewall-cmd --reload"
+            % network
+        )
     if any(chain.startswith("ufw") for table in facts["tables"] for chain in table["chains"]):
         return "ufw allow from <the nodes' network, e.g. %s>" % network
-    if "iptables" in facts["source"] or any(table["name"] == "filter" and "INPUT" in table["chains"] for table in facts["tables"]):
+    if "iptables" in facts["source"] or any(
+        table["name"] == "filter" and "INPUT" in table["chains"] for table in facts["tables"]
+    ):
         return "iptables -I INPUT -s <the nodes' network, e.g. %s> -j ACCEPT" % network
-    return "nft insert rule <family> <table> <chain> %s saddr <the nodes' network, e.g. %s> accept" % (flow.family, network)
+    return "nft insert rule <family> <table> <chain> %s saddr <the nodes' network, e.g. %s> accept" % (
+        flow.family,
+        network,
+    )
 
 
 def _needs(snapshot: Snapshot, name: str) -> Iterator[Need]:
     """The traffic to try: from a peer to the address that NCCL takes, and back."""
     values = {key: setting.value for key, setting in (node.settings(snapshot, name) or {}).items()}
-    chosen = interfaces.bootstrap(node.addresses(snapshot, name), values, node.release(snapshot, name) or (2, 30, 7)).chosen
+    chosen = interfaces.bootstrap(
+        node.addresses(snapshot, name), values, node.release(snapshot, name) or (2, 30, 7)
+    ).chosen
     if not chosen or useless(chosen[0].address) == "loopback":
         return
     mine, peer = chosen[0], _peer(snapshot, name, chosen[0])
     low, high = _range(snapshot.facts(name, "ephemeral-ports"))
     wanted = [("TCP port %d of the plan" % port, "tcp", port, True) for port in snapshot.plan.ports]
-    wanted += [("TCP to ephemeral ports (NCCL, gloo, vLLM, Ray)", "tcp", port, True) for port in (low, (low + high) // 2, high)]
+    wanted += [
+        ("TCP to ephemeral ports (NCCL, gloo, vLLM, Ray)", "tcp", port, True) for port in (low, (low + high) // 2, high)
+    ]
     wanted += [("TCP ports 6379 and 10002 to 19999 (Ray)", "tcp", port, False) for port in RAY_PORTS]
     if _has_roce(snapshot, name):
         wanted.append(("UDP port 4791 (RoCE v2)", "udp", ROCE_PORT, True))
@@ -176,5 +220,10 @@ def _peer(snapshot: Snapshot, name: str, mine: interfaces.Address) -> str:
     return near or mine.address
 
 
-PROBE = Probe("firewall", "no packet filter drops what NCCL, gloo, vLLM and Ray need", judge, collect,
-              needs=("interfaces", "nccl-environment", "nccl-conf-files", "ephemeral-ports", "rdma-devices"))
+PROBE = Probe(
+    "firewall",
+    "no packet filter drops what NCCL, gloo, vLLM and Ray need",
+    judge,
+    collect,
+    needs=("interfaces", "nccl-environment", "nccl-conf-files", "ephemeral-ports", "rdma-devices"),
+)

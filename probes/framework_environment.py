@@ -21,10 +21,14 @@ from ncdiag.nodeset import fold
 WANTED = re.compile(
     r"(?:VLLM|RAY|GLOO|TP|TORCH|PYTORCH|HIP|ROCR|UCX|OFI_NCCL)_|CUDA_(?:VISIBLE_DEVICES|LAUNCH_BLOCKING|DEVICE_ORDER|DEVICE_MAX_CONNECTIONS"
     r"|MODULE_LOADING)$|NVIDIA_VISIBLE_DEVICES$|HF_(?:HUB_OFFLINE|HOME|HUB_CACHE|ENDPOINT)$|TRANSFORMERS_(?:OFFLINE|CACHE)$|MASTER_(?:ADDR|PORT)$"
-    r"|(?:LOCAL_)?RANK$|(?:LOCAL_)?WORLD_SIZE$|GROUP_RANK$|NODE_RANK$|HOST_IP$|LD_PRELOAD$|LD_LIBRARY_PATH$|USE_LIBUV$|OMP_NUM_THREADS$", re.I)
+    r"|(?:LOCAL_)?RANK$|(?:LOCAL_)?WORLD_SIZE$|GROUP_RANK$|NODE_RANK$|HOST_IP$|LD_PRELOAD$|LD_LIBRARY_PATH$|USE_LIBUV$|OMP_NUM_THREADS$",
+    re.I,
+)
 """Variables that are kept; the rest of the environment is nobody's business."""
 
-PER_NODE = re.compile(r"VLLM_(?:HOST_IP|DP_RANK\w*|PORT|CACHE_ROOT|CONFIG_ROOT|LOGGING_\w+|LOOPBACK_IP|API_KEY|NO_USAGE_STATS|DO_NOT_TRACK|USAGE_SOURCE)$")
+PER_NODE = re.compile(
+    r"VLLM_(?:HOST_IP|DP_RANK\w*|PORT|CACHE_ROOT|CONFIG_ROOT|LOGGING_\w+|LOOPBACK_IP|API_KEY|NO_USAGE_STATS|DO_NOT_TRACK|USAGE_SOURCE)$"
+)
 """vLLM's variables that may or must differ from node to node."""
 
 
@@ -64,44 +68,89 @@ def judge(snapshot: Snapshot) -> Iterator[Finding]:
     for node, facts in snapshot.each(PROBE.id):
         environ = facts["environ"]
         if environ is None:
-            yield unknown("the engine's environment could not be read: %s" % facts["reason"], node, source="environment",
-                          remedy="name a process of the engine with --pid, or the variables it will get with --env-file")
+            yield unknown(
+                "the engine's environment could not be read: %s" % facts["reason"],
+                node,
+                source="environment",
+                remedy="name a process of the engine with --pid, or the variables it will get with --env-file",
+            )
             continue
         told[node] = environ
         found = frameworks.find(environ, plan, facts["absent"])
         for trouble in found:
             yield (fail if trouble.fatal else warn)(
-                trouble.summary, node, source="environment", observed="%s=%s" % (trouble.name, environ.get(trouble.name, "")),
-                expected=trouble.expected, cause=trouble.cause, remedy=trouble.remedy, setting=trouble.name)
+                trouble.summary,
+                node,
+                source="environment",
+                observed="%s=%s" % (trouble.name, environ.get(trouble.name, "")),
+                expected=trouble.expected,
+                cause=trouble.cause,
+                remedy=trouble.remedy,
+                setting=trouble.name,
+            )
         if not found:
-            yield ok("%d variables of vLLM, Ray, torch and gloo are set, none of them amiss" % len(environ), node, source="environment",
-                     observed=environ)
+            yield ok(
+                "%d variables of vLLM, Ray, torch and gloo are set, none of them amiss" % len(environ),
+                node,
+                source="environment",
+                observed=environ,
+            )
     yield from _between_nodes(told)
 
 
 def _between_nodes(told: Dict[str, Dict[str, str]]) -> Iterator[Finding]:
     """vLLM's settings that one node has and another has not, and ranks that are given twice."""
-    names = sorted({name for environ in told.values() for name in environ if name.startswith("VLLM_") and not PER_NODE.match(name)
-                    and not frameworks.SERVICE.match(name)} | {name for environ in told.values() for name in environ
-                                                               if name in ("WORLD_SIZE", "HF_HUB_OFFLINE", "RAY_ADDRESS")})
+    names = sorted(
+        {
+            name
+            for environ in told.values()
+            for name in environ
+            if name.startswith("VLLM_") and not PER_NODE.match(name) and not frameworks.SERVICE.match(name)
+        }
+        | {
+            name
+            for environ in told.values()
+            for name in environ
+            if name in ("WORLD_SIZE", "HF_HUB_OFFLINE", "RAY_ADDRESS")
+        }
+    )
     for name in names:
         values: Dict[Optional[str], List[str]] = {}
         for node, environ in told.items():
             values.setdefault(environ.get(name), []).append(node)
         if len(values) > 1:
             observed: Dict[str, Any] = {"not set" if value is None else value: nodes for value, nodes in values.items()}
-            yield warn("%s differs between nodes: %s" % (name, parity.shared(values)),
-                       min(values.values(), key=len)[0], source="environment of each node", observed=observed, expected="one value on all nodes",
-                       cause="env-unknown-or-invalid", remedy="set %s alike on every node, or unset it on all" % name, setting=name)
+            yield warn(
+                "%s differs between nodes: %s" % (name, parity.shared(values)),
+                min(values.values(), key=len)[0],
+                source="environment of each node",
+                observed=observed,
+                expected="one value on all nodes",
+                cause="env-unknown-or-invalid",
+                remedy="set %s alike on every node, or unset it on all" % name,
+                setting=name,
+            )
     ranks: Dict[str, List[str]] = {}
     for node, environ in told.items():
         if environ.get("WORLD_SIZE", "1") != "1" and "RANK" in environ:
             ranks.setdefault(environ["RANK"], []).append(node)
     for rank, nodes in ranks.items():
         if len(nodes) > 1:
-            yield warn("RANK is %s on %s" % (rank, fold(nodes)), nodes[0], source="environment of each node", observed={rank: nodes},
-                       expected="a rank of its own for each process", cause="rank-layout-wrong",
-                       remedy="unset RANK and WORLD_SIZE in the shells (the launcher sets them)", setting="RANK")
+            yield warn(
+                "RANK is %s on %s" % (rank, fold(nodes)),
+                nodes[0],
+                source="environment of each node",
+                observed={rank: nodes},
+                expected="a rank of its own for each process",
+                cause="rank-layout-wrong",
+                remedy="unset RANK and WORLD_SIZE in the shells (the launcher sets them)",
+                setting="RANK",
+            )
 
 
-PROBE = Probe("framework-environment", "vLLM's, Ray's, torch's and gloo's variables are right, and alike on all nodes", judge, collect)
+PROBE = Probe(
+    "framework-environment",
+    "vLLM's, Ray's, torch's and gloo's variables are right, and alike on all nodes",
+    judge,
+    collect,
+)

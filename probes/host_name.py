@@ -40,8 +40,15 @@ class Facts(TypedDict):
 
 def collect(host: Host) -> Facts:
     name = host.node
-    facts: Dict[str, Any] = {"name": name, "addresses": None, "error": None, "failed": "not-asked", "took_s": None,
-                             "hosts": _hosts(host, name), "nameservers": _nameservers(host)}
+    facts: Dict[str, Any] = {
+        "name": name,
+        "addresses": None,
+        "error": None,
+        "failed": "not-asked",
+        "took_s": None,
+        "hosts": _hosts(host, name),
+        "nameservers": _nameservers(host),
+    }
     try:
         facts.update(host.ask("look-up of the node's own name", lambda: look_up(name)))
     except HostError as error:
@@ -55,8 +62,11 @@ def _hosts(host: Host, name: str) -> List[Dict[str, Any]]:
     except HostError:
         return []
     wanted = {name.lower(), name.lower().partition(".")[0]}
-    return [{"line": number, "text": line.strip()} for number, line in enumerate(text.splitlines(), 1)
-            if wanted & set(line.partition("#")[0].lower().split()[1:])]
+    return [
+        {"line": number, "text": line.strip()}
+        for number, line in enumerate(text.splitlines(), 1)
+        if wanted & set(line.partition("#")[0].lower().split()[1:])
+    ]
 
 
 def _nameservers(host: Host) -> List[str]:
@@ -74,30 +84,64 @@ def judge(snapshot: Snapshot) -> Iterator[Finding]:
 
 def _judge_node(snapshot: Snapshot, node: str, facts: Facts) -> Finding:
     name, found = facts["name"], facts["addresses"]
-    seen = {"name": name, "addresses": found, "took_s": facts["took_s"], "error": facts["error"], "hosts": facts["hosts"]}
-    origin = "; ".join("/etc/hosts line %d: %s" % (entry["line"], entry["text"]) for entry in facts["hosts"]) or "getaddrinfo(%s)" % name
+    seen = {
+        "name": name,
+        "addresses": found,
+        "took_s": facts["took_s"],
+        "error": facts["error"],
+        "hosts": facts["hosts"],
+    }
+    origin = (
+        "; ".join("/etc/hosts line %d: %s" % (entry["line"], entry["text"]) for entry in facts["hosts"])
+        or "getaddrinfo(%s)" % name
+    )
     line = "add to /etc/hosts on every node: <this node's address> %s" % name
     if facts["failed"] == "not-asked":
         return _from_hosts_file(node, facts, seen, line)
     if facts["failed"] == "no-answer":
-        return fail("the look-up of this node's own name %s failed: %s" % (name, facts["error"]), node, observed=seen,
-                    source="getaddrinfo(%s), /etc/resolv.conf" % name, expected="an answer within %g s" % SLOW_S, cause="dns-unresponsive",
-                    remedy="%s; and see that the name servers answer (%s): getent hosts %s" % (
-                        line, ", ".join(facts["nameservers"]) or "none in /etc/resolv.conf", name))
+        return fail(
+            "the look-up of this node's own name %s failed: %s" % (name, facts["error"]),
+            node,
+            observed=seen,
+            source="getaddrinfo(%s), /etc/resolv.conf" % name,
+            expected="an answer within %g s" % SLOW_S,
+            cause="dns-unresponsive",
+            remedy="%s; and see that the name servers answer (%s): getent hosts %s"
+            % (line, ", ".join(facts["nameservers"]) or "none in /etc/resolv.conf", name),
+        )
     if not found:
-        return warn("this node's own name %s does not resolve (%s): gloo falls back to loopback" % (name, facts["error"]), node,
-                    observed=seen, source="getaddrinfo(%s)" % name, expected="an address of this node",
-                    cause="hostname-resolves-to-loopback", remedy="%s; or export GLOO_SOCKET_IFNAME=<interface>" % line)
+        return warn(
+            "this node's own name %s does not resolve (%s): gloo falls back to loopback" % (name, facts["error"]),
+            node,
+            observed=seen,
+            source="getaddrinfo(%s)" % name,
+            expected="an address of this node",
+            cause="hostname-resolves-to-loopback",
+            remedy="%s; or export GLOO_SOCKET_IFNAME=<interface>" % line,
+        )
     if _is_loopback(found[0]):
         return _loopback(snapshot, node, name, found, seen, origin)
     local = addresses_of(snapshot, node)
     if local and holder(local, found[0]) is None:
-        return warn("this node's own name %s resolves to %s, which no interface here holds" % (name, found[0]), node, observed=seen,
-                    source=origin, expected="one of " + ", ".join(_reachable(local)), cause="node-ip-wrong-interface",
-                    remedy="correct the entry of %s in /etc/hosts or DNS, or export GLOO_SOCKET_IFNAME=<interface>" % name)
+        return warn(
+            "this node's own name %s resolves to %s, which no interface here holds" % (name, found[0]),
+            node,
+            observed=seen,
+            source=origin,
+            expected="one of " + ", ".join(_reachable(local)),
+            cause="node-ip-wrong-interface",
+            remedy="correct the entry of %s in /etc/hosts or DNS, or export GLOO_SOCKET_IFNAME=<interface>" % name,
+        )
     if facts["took_s"] is not None and facts["took_s"] > SLOW_S:
-        return warn("the look-up of this node's own name %s took %.1f s" % (name, facts["took_s"]), node, observed=seen, source=origin,
-                    expected="under %g s" % SLOW_S, cause="dns-unresponsive", remedy=line)
+        return warn(
+            "the look-up of this node's own name %s took %.1f s" % (name, facts["took_s"]),
+            node,
+            observed=seen,
+            source=origin,
+            expected="under %g s" % SLOW_S,
+            cause="dns-unresponsive",
+            remedy=line,
+        )
     return ok("this node's name %s resolves to %s" % (name, found[0]), node, observed=seen, source=origin)
 
 
@@ -106,20 +150,36 @@ def _loopback(snapshot: Snapshot, node: str, name: str, found: List[str], seen: 
     summary = "this node's own name %s resolves to %s: gloo will tell its peers a loopback address" % (name, found[0])
     reachable = _reachable(addresses_of(snapshot, node))
     return (fail if several(snapshot) else warn)(
-        summary + ("" if several(snapshot) else " (harmless on one node alone)"), node, observed=seen, source=origin,
-        expected="one of " + ", ".join(reachable) if reachable else "an address that the other nodes reach", cause="hostname-resolves-to-loopback",
-        remedy="in /etc/hosts replace the loopback entry of %s by: %s %s; or export GLOO_SOCKET_IFNAME=<interface> on every node" % (
-            name, reachable[0] if len(reachable) == 1 else "<this node's address>", name))
+        summary + ("" if several(snapshot) else " (harmless on one node alone)"),
+        node,
+        observed=seen,
+        source=origin,
+        expected="one of " + ", ".join(reachable) if reachable else "an address that the other nodes reach",
+        cause="hostname-resolves-to-loopback",
+        remedy="in /etc/hosts replace the loopback entry of %s by: %s %s; or export GLOO_SOCKET_IFNAME=<interface> on every node"
+        % (name, reachable[0] if len(reachable) == 1 else "<this node's address>", name),
+    )
 
 
 def _from_hosts_file(node: str, facts: Facts, seen: Dict[str, Any], line: str) -> Finding:
     for entry in facts["hosts"]:
         if _is_loopback(entry["text"].split()[0]):
-            return warn("/etc/hosts gives this node's own name %s the loopback address %s" % (facts["name"], entry["text"].split()[0]), node,
-                        observed=seen, source="/etc/hosts line %d" % entry["line"], expected="an address that the other nodes reach",
-                        cause="hostname-resolves-to-loopback", remedy="replace that line; " + line)
-    return unknown("what this node's own name %s resolves to was not asked" % facts["name"], node, source="getaddrinfo",
-                   remedy="run ncdiag on the node itself")
+            return warn(
+                "/etc/hosts gives this node's own name %s the loopback address %s"
+                % (facts["name"], entry["text"].split()[0]),
+                node,
+                observed=seen,
+                source="/etc/hosts line %d" % entry["line"],
+                expected="an address that the other nodes reach",
+                cause="hostname-resolves-to-loopback",
+                remedy="replace that line; " + line,
+            )
+    return unknown(
+        "what this node's own name %s resolves to was not asked" % facts["name"],
+        node,
+        source="getaddrinfo",
+        remedy="run ncdiag on the node itself",
+    )
 
 
 def _judge_names(snapshot: Snapshot) -> Iterator[Finding]:
@@ -132,14 +192,26 @@ def _judge_names(snapshot: Snapshot) -> Iterator[Finding]:
             by_address.setdefault(address, []).append(node)
     for name, nodes in by_name.items():
         if len(nodes) > 1:
-            yield warn("%d nodes call themselves %s: %s" % (len(nodes), name, fold(nodes)), nodes[0], observed={"name": name, "nodes": nodes},
-                       source="gethostname", expected="a name of its own for each node", cause="node-ip-wrong-interface",
-                       remedy="hostnamectl set-hostname <name> on all but one of them, and start the engine again")
+            yield warn(
+                "%d nodes call themselves %s: %s" % (len(nodes), name, fold(nodes)),
+                nodes[0],
+                observed={"name": name, "nodes": nodes},
+                source="gethostname",
+                expected="a name of its own for each node",
+                cause="node-ip-wrong-interface",
+                remedy="hostnamectl set-hostname <name> on all but one of them, and start the engine again",
+            )
     for address, nodes in by_address.items():
         if len(nodes) > 1 and not _is_loopback(address):
-            yield fail("the names of %s resolve to the same address %s" % (fold(nodes), address), nodes[0],
-                       observed={"address": address, "nodes": nodes}, source="getaddrinfo", expected="an address of its own for each node",
-                       cause="node-ip-wrong-interface", remedy="correct /etc/hosts or DNS for %s" % fold(nodes))
+            yield fail(
+                "the names of %s resolve to the same address %s" % (fold(nodes), address),
+                nodes[0],
+                observed={"address": address, "nodes": nodes},
+                source="getaddrinfo",
+                expected="an address of its own for each node",
+                cause="node-ip-wrong-interface",
+                remedy="correct /etc/hosts or DNS for %s" % fold(nodes),
+            )
 
 
 def _is_loopback(address: str) -> bool:
@@ -150,7 +222,15 @@ def _is_loopback(address: str) -> bool:
 
 
 def _reachable(local: List[Any]) -> List[str]:
-    return [entry.address for entry in local if not _is_loopback(entry.address) and not entry.address.startswith("fe80:")]
+    return [
+        entry.address for entry in local if not _is_loopback(entry.address) and not entry.address.startswith("fe80:")
+    ]
 
 
-PROBE = Probe("host-name", "the node's own name resolves to an address that the others reach", judge, collect, needs=("interfaces",))
+PROBE = Probe(
+    "host-name",
+    "the node's own name resolves to an address that the others reach",
+    judge,
+    collect,
+    needs=("interfaces",),
+)

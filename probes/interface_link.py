@@ -20,7 +20,15 @@ from ncdiag.nccl.namespace import must_be_ours
 WINDOW_S = 0.5
 """Between the two readings."""
 
-ERRORS = ("rx_errors", "tx_errors", "rx_crc_errors", "rx_frame_errors", "rx_length_errors", "tx_carrier_errors", "collisions")
+ERRORS = (
+    "rx_errors",
+    "tx_errors",
+    "rx_crc_errors",
+    "rx_frame_errors",
+    "rx_length_errors",
+    "tx_carrier_errors",
+    "collisions",
+)
 """Damaged frames: cable, optics, port. Each may be counted in rx_errors as well, so the largest counts and not the sum."""
 DROPS = ("rx_dropped", "tx_dropped", "rx_missed_errors", "rx_fifo_errors", "tx_fifo_errors", "rx_over_errors")
 """Frames that arrived and were thrown away: buffers, CPU. rx_dropped also counts protocols that nobody listens to."""
@@ -78,15 +86,29 @@ def judge(snapshot: Snapshot) -> Iterator[Finding]:
         own = _carriers(node, told)
         links.extend(own)
         facts: Optional[Facts] = snapshot.facts(node, PROBE.id)
-        found = [finding for link in own for finding in (*_state(link), *_losses(link, facts), *_against_parent(link, told))]
+        found = [
+            finding for link in own for finding in (*_state(link), *_losses(link, facts), *_against_parent(link, told))
+        ]
         yield from found
         if not own:
             yield skip("no interface here leads to other machines", node, source=told["source"])
         elif not found and not any(link.facts["counters"] for link in own):
-            yield unknown("the counters of %s could not be read" % _names(own), node, source=told["source"], remedy="run ncdiag on the node itself")
+            yield unknown(
+                "the counters of %s could not be read" % _names(own),
+                node,
+                source=told["source"],
+                remedy="run ncdiag on the node itself",
+            )
         elif not found:
-            yield ok("%s: up, no errors" % ", ".join(_shown(link.facts) for link in own), node, source=told["source"],
-                     observed={link.facts["name"]: {"mtu": link.facts["mtu"], "speed_mbits": link.facts["speed_mbits"]} for link in own})
+            yield ok(
+                "%s: up, no errors" % ", ".join(_shown(link.facts) for link in own),
+                node,
+                source=told["source"],
+                observed={
+                    link.facts["name"]: {"mtu": link.facts["mtu"], "speed_mbits": link.facts["speed_mbits"]}
+                    for link in own
+                },
+            )
     yield from _between(links)
 
 
@@ -96,8 +118,13 @@ def _carriers(node: str, told: Dict[str, Any]) -> List[Link]:
     networks: Dict[str, List[str]] = {}
     for entry in interfaces.local_addresses(told):
         networks.setdefault(entry.name.partition(":")[0], []).append(entry.network)
-    return [Link(node, link, networks.get(link["name"], [])) for link in told["links"] if "LOOPBACK" not in link["flags"]
-            and natures[link["name"]] is None and (link["name"] in networks or (link["master"] and link["driver"]))]
+    return [
+        Link(node, link, networks.get(link["name"], []))
+        for link in told["links"]
+        if "LOOPBACK" not in link["flags"]
+        and natures[link["name"]] is None
+        and (link["name"] in networks or (link["master"] and link["driver"]))
+    ]
 
 
 def _names(links: List[Link]) -> str:
@@ -116,13 +143,30 @@ def _state(link: Link) -> Iterator[Finding]:
     if not up or "RUNNING" not in facts["flags"]:
         what = "has no carrier (cable, optics, switch port)" if up else "is switched off"
         member = " of %s, which is left with less bandwidth" % facts["master"] if facts["master"] else ""
-        yield warn("%s%s %s" % (name, member, what), link.node, source=place, observed=facts["operstate"], expected="UP", cause=FAULT, device=name,
-                   remedy="see the cable and the switch port of %s: ip -s link show %s" % (name, name) if up else "ip link set %s up" % name)
+        yield warn(
+            "%s%s %s" % (name, member, what),
+            link.node,
+            source=place,
+            observed=facts["operstate"],
+            expected="UP",
+            cause=FAULT,
+            device=name,
+            remedy="see the cable and the switch port of %s: ip -s link show %s" % (name, name)
+            if up
+            else "ip link set %s up" % name,
+        )
     changes = facts["carrier_changes"]
     if changes is not None and changes > MAX_CARRIER_CHANGES and facts["driver"]:
-        yield warn("%s went up or down %d times since it was made" % (name, changes), link.node, source="/sys/class/net/%s/carrier_changes" % name,
-                   observed=changes, expected="at most %d" % MAX_CARRIER_CHANGES, cause=FAULT, device=name,
-                   remedy="change cable or optics of %s, and see the log: dmesg | grep %s" % (name, name))
+        yield warn(
+            "%s went up or down %d times since it was made" % (name, changes),
+            link.node,
+            source="/sys/class/net/%s/carrier_changes" % name,
+            observed=changes,
+            expected="at most %d" % MAX_CARRIER_CHANGES,
+            cause=FAULT,
+            device=name,
+            remedy="change cable or optics of %s, and see the log: dmesg | grep %s" % (name, name),
+        )
 
 
 def _losses(link: Link, facts: Optional[Facts]) -> Iterator[Finding]:
@@ -134,16 +178,33 @@ def _losses(link: Link, facts: Optional[Facts]) -> Iterator[Finding]:
         frames = max(1, grown.get("rx_packets", 0) + grown.get("tx_packets", 0))
         old = {counter: total[counter] for counter in counters if total.get(counter)}
         packets = max(1, total.get("rx_packets", 0) + total.get("tx_packets", 0))
-        remedy = ("change cable or optics of %s: ethtool -S %s | grep -iE 'err|crc'" if what == "damaged"
-                  else "enlarge the receive ring, and see which buffer is short: ethtool -g %s; ethtool -S %s | grep -iE 'drop|discard|miss'") % (
-            (name, name))
+        remedy = (
+            "change cable or optics of %s: ethtool -S %s | grep -iE 'err|crc'"
+            if what == "damaged"
+            else "enlarge the receive ring, and see which buffer is short: ethtool -g %s; ethtool -S %s | grep -iE 'drop|discard|miss'"
+        ) % ((name, name))
         if new and (what == "damaged" or max(new.values()) / frames > limit):
-            yield warn("%s: frames are being %s: %s within %g s" % (name, what, _counts(new), WINDOW_S), link.node, source=place, observed=new,
-                       expected="none" if what == "damaged" else "under %g of all frames" % limit, cause=FAULT, remedy=remedy, device=name)
+            yield warn(
+                "%s: frames are being %s: %s within %g s" % (name, what, _counts(new), WINDOW_S),
+                link.node,
+                source=place,
+                observed=new,
+                expected="none" if what == "damaged" else "under %g of all frames" % limit,
+                cause=FAULT,
+                remedy=remedy,
+                device=name,
+            )
         elif old and max(old.values()) >= MIN_COUNT and max(old.values()) / packets > limit:
-            yield warn("%s: %s of %d frames were %s since boot" % (name, _counts(old), packets, what), link.node, source=place, observed=old,
-                       expected="under %g of all frames" % limit, cause=FAULT, remedy=remedy + "; run ncdiag again under load to see whether it still grows",
-                       device=name)
+            yield warn(
+                "%s: %s of %d frames were %s since boot" % (name, _counts(old), packets, what),
+                link.node,
+                source=place,
+                observed=old,
+                expected="under %g of all frames" % limit,
+                cause=FAULT,
+                remedy=remedy + "; run ncdiag again under load to see whether it still grows",
+                device=name,
+            )
 
 
 def _counts(counters: Dict[str, int]) -> str:
@@ -152,13 +213,25 @@ def _counts(counters: Dict[str, int]) -> str:
 
 def _against_parent(link: Link, told: Dict[str, Any]) -> Iterator[Finding]:
     """A VLAN or macvlan cannot pass larger frames than what it stands on, nor a bond than its members."""
-    below = [other for other in told["links"] if other["name"] == link.facts["lower"] or
-             (other["master"] == link.facts["name"] and link.facts["bond_mode"] is not None)]
+    below = [
+        other
+        for other in told["links"]
+        if other["name"] == link.facts["lower"]
+        or (other["master"] == link.facts["name"] and link.facts["bond_mode"] is not None)
+    ]
     for other in below:
         if other["mtu"] and link.facts["mtu"] and link.facts["kind"] != "veth" and link.facts["mtu"] > other["mtu"]:
-            yield warn("%s has MTU %d, %s below it only %d" % (link.facts["name"], link.facts["mtu"], other["name"], other["mtu"]), link.node,
-                       source="/sys/class/net/%s/mtu" % other["name"], observed=other["mtu"], expected=link.facts["mtu"], cause="mtu-mismatch",
-                       remedy="ip link set %s mtu %d" % (other["name"], link.facts["mtu"]), device=link.facts["name"])
+            yield warn(
+                "%s has MTU %d, %s below it only %d"
+                % (link.facts["name"], link.facts["mtu"], other["name"], other["mtu"]),
+                link.node,
+                source="/sys/class/net/%s/mtu" % other["name"],
+                observed=other["mtu"],
+                expected=link.facts["mtu"],
+                cause="mtu-mismatch",
+                remedy="ip link set %s mtu %d" % (other["name"], link.facts["mtu"]),
+                device=link.facts["name"],
+            )
 
 
 def _between(links: List[Link]) -> Iterator[Finding]:
@@ -170,8 +243,10 @@ def _between(links: List[Link]) -> Iterator[Finding]:
                 networks.setdefault(network, []).append(link)
     told = set()
     for network, members in networks.items():
-        for key, unit, cause, remedy in (("mtu", "bytes", "mtu-mismatch", "ip link set %s mtu %s"),
-                                         ("speed_mbits", "Mb/s", FAULT, "see cable, optics and switch port of %s; the others run at %s Mb/s")):
+        for key, unit, cause, remedy in (
+            ("mtu", "bytes", "mtu-mismatch", "ip link set %s mtu %s"),
+            ("speed_mbits", "Mb/s", FAULT, "see cable, optics and switch port of %s; the others run at %s Mb/s"),
+        ):
             values: Dict[Any, List[Link]] = {}
             for link in members:
                 if link.facts[key] is not None:
@@ -187,12 +262,30 @@ def _between(links: List[Link]) -> Iterator[Finding]:
             by_name: Dict[str, List[str]] = {}
             for link in odd:
                 by_name.setdefault(link.facts["name"], []).append(link.node)
-            yield warn("%s of %s in %s is %s %s, of the others %s" % (
-                "MTU" if key == "mtu" else "speed", parity.shared(by_name), network,
-                " and ".join(sorted({str(link.facts[key]) for link in odd})), unit, usual), odd[0].node,
+            yield warn(
+                "%s of %s in %s is %s %s, of the others %s"
+                % (
+                    "MTU" if key == "mtu" else "speed",
+                    parity.shared(by_name),
+                    network,
+                    " and ".join(sorted({str(link.facts[key]) for link in odd})),
+                    unit,
+                    usual,
+                ),
+                odd[0].node,
                 source="/sys/class/net/%s/%s" % (odd[0].facts["name"], key.partition("_")[0]),
-                observed={"%s %s" % (link.node, link.facts["name"]): link.facts[key] for link in members}, expected=usual, cause=cause,
-                remedy="on %s: " % odd[0].node + remedy % (odd[0].facts["name"], usual), device=odd[0].facts["name"])
+                observed={"%s %s" % (link.node, link.facts["name"]): link.facts[key] for link in members},
+                expected=usual,
+                cause=cause,
+                remedy="on %s: " % odd[0].node + remedy % (odd[0].facts["name"], usual),
+                device=odd[0].facts["name"],
+            )
 
 
-PROBE = Probe("interface-link", "interfaces are up, equally fast, of one MTU and lose nothing", judge, collect, needs=("interfaces",))
+PROBE = Probe(
+    "interface-link",
+    "interfaces are up, equally fast, of one MTU and lose nothing",
+    judge,
+    collect,
+    needs=("interfaces",),
+)

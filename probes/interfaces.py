@@ -78,11 +78,19 @@ def collect(host: Host) -> Facts:
     must_be_ours(host)
     source, links, addresses = _read(host)
     for place, link in enumerate(links):
-        link.update(_details(host, link) if place < MAX_DETAILED and link["kind"] not in ("veth", "dummy") else _NO_DETAILS)
+        link.update(
+            _details(host, link) if place < MAX_DETAILED and link["kind"] not in ("veth", "dummy") else _NO_DETAILS
+        )
     return {"source": source, "links": links, "addresses": addresses}  # type: ignore[typeddict-item]
 
 
-_NO_DETAILS: Dict[str, Any] = {"driver": None, "speed_mbits": None, "carrier_changes": None, "bond_mode": None, "bond_members": []}
+_NO_DETAILS: Dict[str, Any] = {
+    "driver": None,
+    "speed_mbits": None,
+    "carrier_changes": None,
+    "bond_mode": None,
+    "bond_members": [],
+}
 
 
 def _read(host: Host) -> Tuple[str, List[Dict[str, Any]], List[Dict[str, Any]]]:
@@ -121,9 +129,20 @@ def _proc(host: Host) -> Tuple[List[Dict[str, Any]], List[Dict[str, Any]]]:
         flags = [flag for flag, bit in rtnetlink.FLAGS if bits & bit]
         if "UP" in flags and state in ("UP", "UNKNOWN"):
             flags.append("RUNNING")  # the kernel works it out and keeps it out of this file
-        links.append({"index": host.number("%s/%s/ifindex" % (NET, name)), "name": name, "flags": flags,
-                      "mtu": host.number("%s/%s/mtu" % (NET, name)), "operstate": state,
-                      "mac": _word(host, name, "address").replace(":", ""), "kind": None, "lower": None, "master": None, "counters": {}})
+        links.append(
+            {
+                "index": host.number("%s/%s/ifindex" % (NET, name)),
+                "name": name,
+                "flags": flags,
+                "mtu": host.number("%s/%s/mtu" % (NET, name)),
+                "operstate": state,
+                "mac": _word(host, name, "address").replace(":", ""),
+                "kind": None,
+                "lower": None,
+                "master": None,
+                "counters": {},
+            }
+        )
     links.sort(key=lambda link: link["index"] or 0)
     return links, [*_proc_ipv4(host), *_proc_ipv6(host)]
 
@@ -141,8 +160,16 @@ def _proc_ipv4(host: Host) -> List[Dict[str, Any]]:
         if address.startswith("127."):
             name, mask = "lo", 0xFF
         if name is not None:
-            found.append({"interface": name, "name": name, "family": "inet", "address": address,
-                          "prefix": bin(mask).count("1"), "scope": "host" if name == "lo" else "global"})
+            found.append(
+                {
+                    "interface": name,
+                    "name": name,
+                    "family": "inet",
+                    "address": address,
+                    "prefix": bin(mask).count("1"),
+                    "scope": "host" if name == "lo" else "global",
+                }
+            )
     return found
 
 
@@ -151,8 +178,16 @@ def _proc_ipv6(host: Host) -> List[Dict[str, Any]]:
     for line in (host.value("/proc/net/if_inet6") or "").splitlines():
         raw, _index, prefix, scope, _flags, name = line.split()
         word = {"00": "global", "20": "link", "10": "host", "40": "site"}.get(scope, scope)
-        found.append({"interface": name, "name": name, "family": "inet6", "scope": word, "prefix": int(prefix, 16),
-                      "address": socket.inet_ntop(socket.AF_INET6, bytes.fromhex(raw))})
+        found.append(
+            {
+                "interface": name,
+                "name": name,
+                "family": "inet6",
+                "scope": word,
+                "prefix": int(prefix, 16),
+                "address": socket.inet_ntop(socket.AF_INET6, bytes.fromhex(raw)),
+            }
+        )
     return found
 
 
@@ -165,7 +200,10 @@ def _word(host: Host, name: str, file: str) -> str:
 
 def _details(host: Host, link: Dict[str, Any]) -> Dict[str, Any]:
     base = "%s/%s" % (NET, link["name"])
-    details: Dict[str, Any] = {**_NO_DETAILS, **{key: host.number("%s/%s" % (base, file)) for key, file in DETAILS.items()}}
+    details: Dict[str, Any] = {
+        **_NO_DETAILS,
+        **{key: host.number("%s/%s" % (base, file)) for key, file in DETAILS.items()},
+    }
     if details["speed_mbits"] is not None and details["speed_mbits"] <= 0:
         details["speed_mbits"] = None
     try:
@@ -179,8 +217,12 @@ def _details(host: Host, link: Dict[str, Any]) -> Dict[str, Any]:
     if mode:
         details.update(bond_mode=mode.split()[0], bond_members=_word(host, link["name"], "bonding/slaves").split())
     if not link["counters"]:
-        link["counters"] = {name: value for name in rtnetlink.STATS for value in [host.number("%s/statistics/%s" % (base, name))]
-                            if value is not None}
+        link["counters"] = {
+            name: value
+            for name in rtnetlink.STATS
+            for value in [host.number("%s/statistics/%s" % (base, name))]
+            if value is not None
+        }
     return details
 
 

@@ -53,7 +53,13 @@ def collect(host: Host) -> Facts:
 
 def _read(host: Host, root: str, path: str, by: str) -> File:
     try:
-        return {"path": path, "by": by, "state": "read", "reason": None, "lines": environment.parse_conf(host.read(root + path))}
+        return {
+            "path": path,
+            "by": by,
+            "state": "read",
+            "reason": None,
+            "lines": environment.parse_conf(host.read(root + path)),
+        }
     except Absent as error:
         return {"path": path, "by": by, "state": "absent", "reason": str(error), "lines": []}
     except HostError as error:
@@ -72,21 +78,38 @@ def judge(snapshot: Snapshot) -> Iterator[Finding]:
 def _judge_file(node: str, file: File, seen: Dict[str, Setting], recorded: bool) -> Iterator[Finding]:
     path = file["path"]
     if file["state"] == "unreadable":
-        yield unknown("%s cannot be read (%s); what it sets is not known" % (path, file["reason"]), node, source=path,
-                      remedy="run ncdiag as the user that starts the engine, or as root")
+        yield unknown(
+            "%s cannot be read (%s); what it sets is not known" % (path, file["reason"]),
+            node,
+            source=path,
+            remedy="run ncdiag as the user that starts the engine, or as root",
+        )
     elif file["state"] == "absent" and file["by"] == "NCCL_CONF_FILE":
-        yield warn("NCCL_CONF_FILE names %s, which is not there: NCCL reads no user file at all" % path, node, source="environment",
-                   observed=file["reason"], expected="a file that exists", cause="env-unknown-or-invalid",
-                   remedy="correct NCCL_CONF_FILE, or unset it so that ~/.nccl.conf counts")
+        yield warn(
+            "NCCL_CONF_FILE names %s, which is not there: NCCL reads no user file at all" % path,
+            node,
+            source="environment",
+            observed=file["reason"],
+            expected="a file that exists",
+            cause="env-unknown-or-invalid",
+            remedy="correct NCCL_CONF_FILE, or unset it so that ~/.nccl.conf counts",
+        )
     elif file["state"] == "absent":
-        yield (unknown("whether %s exists was not recorded" % path, node, source=path) if recorded
-               else skip("there is no %s" % path, node, source=path))
+        yield (
+            unknown("whether %s exists was not recorded" % path, node, source=path)
+            if recorded
+            else skip("there is no %s" % path, node, source=path)
+        )
     else:
         found = [finding for line in file["lines"] for finding in _judge_line(node, path, line, seen)]
         yield from found
         if not found:
-            yield ok("%s sets %d variables" % (path, len(file["lines"])), node, source=path,
-                     observed={line["name"]: line["value"] for line in file["lines"]})
+            yield ok(
+                "%s sets %d variables" % (path, len(file["lines"])),
+                node,
+                source=path,
+                observed={line["name"]: line["value"] for line in file["lines"]},
+            )
 
 
 def _judge_line(node: str, path: str, line: Dict[str, Any], seen: Dict[str, Setting]) -> Iterator[Finding]:
@@ -95,27 +118,57 @@ def _judge_line(node: str, path: str, line: Dict[str, Any], seen: Dict[str, Sett
     if problem is None and environment.LOOKS_LIKE_NCCL.match(name):
         problem = environment.name_problem(name) or environment.value_problem(name, value)
     if problem is not None and problem.kind != "noted":
-        yield warn("%s: %s" % (where, problem.summary), node, source=where, observed="%s=%s" % (name, value), expected=problem.expected,
-                   cause="env-unknown-or-invalid", remedy="edit %s: %s" % (where, problem.remedy), setting=name)
+        yield warn(
+            "%s: %s" % (where, problem.summary),
+            node,
+            source=where,
+            observed="%s=%s" % (name, value),
+            expected=problem.expected,
+            cause="env-unknown-or-invalid",
+            remedy="edit %s: %s" % (where, problem.remedy),
+            setting=name,
+        )
     elif name in seen and seen[name].value != value:
         before = seen[name]
-        yield warn("%s sets %s=%s, but %s set it to %s before and counts" % (where, name, value, before.origin, before.value), node, source=where,
-                   observed="%s=%s" % (name, value), expected="one place that sets it", cause="env-unknown-or-invalid",
-                   remedy="take %s out of %s, or out of %s" % (name, where, before.origin), setting=name)
+        yield warn(
+            "%s sets %s=%s, but %s set it to %s before and counts" % (where, name, value, before.origin, before.value),
+            node,
+            source=where,
+            observed="%s=%s" % (name, value),
+            expected="one place that sets it",
+            cause="env-unknown-or-invalid",
+            remedy="take %s out of %s, or out of %s" % (name, where, before.origin),
+            setting=name,
+        )
     seen.setdefault(name, Setting(value, where))
 
 
 def _form(name: str, value: str) -> Optional[Problem]:
     """Mistakes of people who take the file for a shell script."""
     if name != name.strip() or " " in name.strip():
-        return Problem(name, "value", "the name is %r, blanks and all: NCCL cuts none" % name, "NAME=VALUE without blanks",
-                       "%s=%s" % (name.split()[-1] if name.split() else "NAME", value.strip()))
+        return Problem(
+            name,
+            "value",
+            "the name is %r, blanks and all: NCCL cuts none" % name,
+            "NAME=VALUE without blanks",
+            "%s=%s" % (name.split()[-1] if name.split() else "NAME", value.strip()),
+        )
     if value[:1] in "\"'" and value[:1]:
-        return Problem(name, "value", "the quotes belong to the value %s: NCCL takes none off" % value, "NAME=VALUE without quotes",
-                       "%s=%s" % (name, value.strip("\"'")))
+        return Problem(
+            name,
+            "value",
+            "the quotes belong to the value %s: NCCL takes none off" % value,
+            "NAME=VALUE without quotes",
+            "%s=%s" % (name, value.strip("\"'")),
+        )
     if " #" in value or value != value.strip():
-        return Problem(name, "value", "the value is %r with all that follows the sign: NCCL knows no comments behind it" % value,
-                       "NAME=VALUE and nothing else", "%s=%s" % (name, value.partition(" #")[0].strip()))
+        return Problem(
+            name,
+            "value",
+            "the value is %r with all that follows the sign: NCCL knows no comments behind it" % value,
+            "NAME=VALUE and nothing else",
+            "%s=%s" % (name, value.partition(" #")[0].strip()),
+        )
     return None
 
 

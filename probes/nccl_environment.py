@@ -20,13 +20,46 @@ from ncdiag.nccl.node import settings as settings_of
 from ncdiag.nccl.version import Version
 from ncdiag.nodeset import fold
 
-MUST_BE_EQUAL = ("ALGO", "PROTO", "NET", "IB_DISABLE", "OOB_NET_ENABLE", "SOCKET_MAGIC", "NTHREADS", "LL128_NTHREADS", "BUFFSIZE",
-                 "LL_BUFFSIZE", "LL128_BUFFSIZE", "P2P_NET_CHUNKSIZE", "P2P_NVL_CHUNKSIZE", "P2P_PCI_CHUNKSIZE", "NVLS_ENABLE",
-                 "COLLNET_ENABLE", "CUMEM_ENABLE", "IB_QPS_PER_CONNECTION")
+MUST_BE_EQUAL = (
+    "ALGO",
+    "PROTO",
+    "NET",
+    "IB_DISABLE",
+    "OOB_NET_ENABLE",
+    "SOCKET_MAGIC",
+    "NTHREADS",
+    "LL128_NTHREADS",
+    "BUFFSIZE",
+    "LL_BUFFSIZE",
+    "LL128_BUFFSIZE",
+    "P2P_NET_CHUNKSIZE",
+    "P2P_NVL_CHUNKSIZE",
+    "P2P_PCI_CHUNKSIZE",
+    "NVLS_ENABLE",
+    "COLLNET_ENABLE",
+    "CUMEM_ENABLE",
+    "IB_QPS_PER_CONNECTION",
+)
 """Variables that change what goes over the wire: ranks that differ in one hang or fail. A judgement from what each controls."""
 
-SHOULD_BE_EQUAL = ("MIN_NCHANNELS", "MAX_NCHANNELS", "CROSS_NIC", "PXN_DISABLE", "P2P_DISABLE", "SHM_DISABLE", "NET_PLUGIN", "IB_TC", "IB_SL",
-                   "IB_TIMEOUT", "IB_RETRY_CNT", "NET_GDR_LEVEL", "NET_GDR_READ", "SOCKET_FAMILY", "MNNVL_ENABLE", "IB_SPLIT_DATA_ON_QPS")
+SHOULD_BE_EQUAL = (
+    "MIN_NCHANNELS",
+    "MAX_NCHANNELS",
+    "CROSS_NIC",
+    "PXN_DISABLE",
+    "P2P_DISABLE",
+    "SHM_DISABLE",
+    "NET_PLUGIN",
+    "IB_TC",
+    "IB_SL",
+    "IB_TIMEOUT",
+    "IB_RETRY_CNT",
+    "NET_GDR_LEVEL",
+    "NET_GDR_READ",
+    "SOCKET_FAMILY",
+    "MNNVL_ENABLE",
+    "IB_SPLIT_DATA_ON_QPS",
+)
 """Variables whose difference makes nodes unequally fast, or is a slip. NCCL_SOCKET_IFNAME, IB_HCA and IB_GID_INDEX may differ."""
 
 PATHS = ("NCCL_TOPO_FILE", "NCCL_GRAPH_FILE", "NCCL_IBVERBS_LIB")
@@ -69,15 +102,23 @@ def judge(snapshot: Snapshot) -> Iterator[Finding]:
     for node, facts in snapshot.each(PROBE.id):
         settings = settings_of(snapshot, node)
         if settings is None:
-            yield unknown("the engine's environment could not be read: %s" % facts["reason"], node, source="environment",
-                          remedy="name a process of the engine with --pid, or the variables it will get with --env-file")
+            yield unknown(
+                "the engine's environment could not be read: %s" % facts["reason"],
+                node,
+                source="environment",
+                remedy="name a process of the engine with --pid, or the variables it will get with --env-file",
+            )
             continue
         found = list(_judge_node(snapshot, node, facts, settings))
         yield from found
         if not any(finding.status.severity > 1 for finding in found):
             names = sorted(name for name in settings if name.startswith("NCCL_"))
-            yield ok("%d NCCL variables are set, none of them amiss" % len(names) if names else "no NCCL variable is set", node,
-                     source="environment", observed={name: settings[name].value for name in names})
+            yield ok(
+                "%d NCCL variables are set, none of them amiss" % len(names) if names else "no NCCL variable is set",
+                node,
+                source="environment",
+                observed={name: settings[name].value for name in names},
+            )
     yield from _between_nodes(snapshot)
 
 
@@ -87,14 +128,28 @@ def _judge_node(snapshot: Snapshot, node: str, facts: Facts, settings: Dict[str,
             yield from _judge_setting(node, name, setting.value, release(snapshot, node))
     for path in facts["absent"]:
         names = [name for name, setting in settings.items() if setting.value.startswith(path)]
-        yield warn("%s names %s, which is not there" % (", ".join(names), path), node, source="environment", observed=path,
-                   expected="a path that exists on every node", cause="env-unknown-or-invalid", remedy="correct or unset " + ", ".join(names),
-                   setting=names[0] if names else None)
+        yield warn(
+            "%s names %s, which is not there" % (", ".join(names), path),
+            node,
+            source="environment",
+            observed=path,
+            expected="a path that exists on every node",
+            cause="env-unknown-or-invalid",
+            remedy="correct or unset " + ", ".join(names),
+            setting=names[0] if names else None,
+        )
     values = {name: setting.value for name, setting in settings.items()}
     for trouble in contradictions.find(values, _machine(snapshot, node), release(snapshot, node)):
         yield (fail if trouble.fatal else warn)(
-            trouble.summary, node, source=settings[trouble.name].origin, observed="%s=%s" % (trouble.name, values[trouble.name]),
-            expected=trouble.expected, cause=trouble.cause, remedy=trouble.remedy, setting=trouble.name)
+            trouble.summary,
+            node,
+            source=settings[trouble.name].origin,
+            observed="%s=%s" % (trouble.name, values[trouble.name]),
+            expected=trouble.expected,
+            cause=trouble.cause,
+            remedy=trouble.remedy,
+            setting=trouble.name,
+        )
 
 
 def _judge_setting(node: str, name: str, value: str, version: Optional[Version]) -> Iterator[Finding]:
@@ -104,8 +159,16 @@ def _judge_setting(node: str, name: str, value: str, version: Optional[Version])
     if problem.kind == "noted":
         yield skip(problem.summary, node, source="environment", setting=name)
     else:
-        yield warn(problem.summary, node, source="environment", observed="%s=%s" % (name, value), expected=problem.expected,
-                   cause="env-unknown-or-invalid", remedy=problem.remedy, setting=name)
+        yield warn(
+            problem.summary,
+            node,
+            source="environment",
+            observed="%s=%s" % (name, value),
+            expected=problem.expected,
+            cause="env-unknown-or-invalid",
+            remedy=problem.remedy,
+            setting=name,
+        )
 
 
 def _machine(snapshot: Snapshot, node: str) -> contradictions.Machine:
@@ -114,7 +177,9 @@ def _machine(snapshot: Snapshot, node: str) -> contradictions.Machine:
     return contradictions.Machine(
         [link["name"] for link in interfaces["links"]] if interfaces else None,
         [device["name"] for device in rdma["devices"]] if rdma else None,
-        any(port["state"] == "ACTIVE" for device in rdma["devices"] for port in device["ports"]) if rdma else False, several(snapshot))
+        any(port["state"] == "ACTIVE" for device in rdma["devices"] for port in device["ports"]) if rdma else False,
+        several(snapshot),
+    )
 
 
 def _between_nodes(snapshot: Snapshot) -> Iterator[Finding]:
@@ -139,9 +204,15 @@ def _differs(told: Mapping[str, Mapping[str, Setting]], name: str, fatal: bool) 
     odd = min(values.values(), key=len)
     observed: Dict[str, Any] = {"not set" if value is None else value: nodes for value, nodes in values.items()}
     yield (fail if fatal else warn)(
-        "%s differs between nodes: %s" % (name, parity.shared(values)), odd[0], source="environment of each node", observed=observed,
-        expected="one value on all nodes", cause="env-unknown-or-invalid", setting=name,
-        remedy="set %s alike on every node (a value set in a shell reaches only that node), or unset it on all" % name)
+        "%s differs between nodes: %s" % (name, parity.shared(values)),
+        odd[0],
+        source="environment of each node",
+        observed=observed,
+        expected="one value on all nodes",
+        cause="env-unknown-or-invalid",
+        setting=name,
+        remedy="set %s alike on every node (a value set in a shell reaches only that node), or unset it on all" % name,
+    )
 
 
 def _same_host_id(told: Mapping[str, Mapping[str, Setting]]) -> Iterator[Finding]:
@@ -151,10 +222,23 @@ def _same_host_id(told: Mapping[str, Mapping[str, Setting]]) -> Iterator[Finding
             by_value.setdefault(settings["NCCL_HOSTID"].value, []).append(node)
     for value, nodes in by_value.items():
         if len(nodes) > 1:
-            yield fail("NCCL_HOSTID is %s on %s: NCCL takes them for one machine and tries shared memory between them" % (value, fold(nodes)),
-                       nodes[0], source="environment of each node", observed={value: nodes}, expected="a value of its own on each node, or none",
-                       cause="env-unknown-or-invalid", remedy="unset NCCL_HOSTID on every node", setting="NCCL_HOSTID")
+            yield fail(
+                "NCCL_HOSTID is %s on %s: NCCL takes them for one machine and tries shared memory between them"
+                % (value, fold(nodes)),
+                nodes[0],
+                source="environment of each node",
+                observed={value: nodes},
+                expected="a value of its own on each node, or none",
+                cause="env-unknown-or-invalid",
+                remedy="unset NCCL_HOSTID on every node",
+                setting="NCCL_HOSTID",
+            )
 
 
-PROBE = Probe("nccl-environment", "NCCL's variables are right, and alike on all nodes", judge, collect,
-              needs=("interfaces", "nccl-conf-files", "rdma-devices"))
+PROBE = Probe(
+    "nccl-environment",
+    "NCCL's variables are right, and alike on all nodes",
+    judge,
+    collect,
+    needs=("interfaces", "nccl-conf-files", "rdma-devices"),
+)

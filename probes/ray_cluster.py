@@ -79,7 +79,11 @@ def judge(snapshot: Snapshot) -> Iterator[Finding]:
     yield from found
     if not found:
         total = sum(member.gpus for member in members)
-        yield ok("%d nodes in the Ray cluster with %g GPUs declared" % (len(members), total), source="Ray's node list, raylet", observed=total)
+        yield ok(
+            "%d nodes in the Ray cluster with %g GPUs declared" % (len(members), total),
+            source="Ray's node list, raylet",
+            observed=total,
+        )
 
 
 def _member(snapshot: Snapshot, name: str) -> Optional[Member]:
@@ -88,7 +92,13 @@ def _member(snapshot: Snapshot, name: str) -> Optional[Member]:
     if not told and not raylets:
         return None
     resources = told.get("resources") or (raylets[0]["resources"] if raylets else {})
-    return Member(name, resources.get("GPU", 0.0), resources.get("object_store_memory"), told.get("address"), told.get("alive", True))
+    return Member(
+        name,
+        resources.get("GPU", 0.0),
+        resources.get("object_store_memory"),
+        told.get("address"),
+        told.get("alive", True),
+    )
 
 
 def _one(snapshot: Snapshot, member: Member) -> Iterator[Finding]:
@@ -154,5 +164,10 @@ def _placement(snapshot: Snapshot, alive: List[Member]) -> Iterator[Finding]:
                cause="ray-resources-infeasible", remedy="add nodes (ray start --address=…) or GPUs (--num-gpus), or plan %d ranks: ray status" % total)  # fmt: skip
 
 
-PROBE = Probe("ray-cluster", "Ray counts the GPUs that are there, and the plan can be placed", judge, collect,
-              needs=("gpus", "shm", "interfaces", "node-address", "nccl-environment", "nccl-conf-files", "nccl-library"))
+PROBE = Probe(
+    "ray-cluster",
+    "Ray counts the GPUs that are there, and the plan can be placed",
+    judge,
+    collect,
+    needs=("gpus", "shm", "interfaces", "node-address", "nccl-environment", "nccl-conf-files", "nccl-library"),
+)

@@ -59,12 +59,12 @@ def collect(host: Host) -> List[Table]:
 
 
 def _changed(host: Host, table: Table) -> List[int]:
-    """Looks again at the filled slots and the one behind them."""
+    """Looks again at the filled slots and the next two: a new address takes the first free one."""
     base = f"{CLASS}/{table['device']}/ports/{table['port']}/gids"
     before = {one["index"]: one["gid"] for one in table["entries"]}
     behind = max(before, default=-1) + 1
     found = []
-    for index in (*before, *([behind] if behind < table["slots"] else [])):
+    for index in (*before, *range(behind, min(behind + 2, table["slots"]))):
         try:
             now = gids.parse_gid(host.value(f"{base}/{index}") or "")
         except (HostError, ValueError):

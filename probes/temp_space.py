@@ -69,7 +69,14 @@ def _folder(host: Host, path: str, use: str) -> Folder:
         space = host.space(at)
     except HostError as error:
         return Folder(
-            path=path, use=use, exists_at=None, total_bytes=None, free_bytes=None, inodes=None, inodes_free=None, error=error.reason
+            path=path,
+            use=use,
+            exists_at=None,
+            total_bytes=None,
+            free_bytes=None,
+            inodes=None,
+            inodes_free=None,
+            error=error.reason,
         )
     return Folder(
         path=path,

@@ -4,9 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-ONE_AT_A_TIME = ("tests/lab/", "tests/stacks/test_live", "tests/bringup/", "tests/bandwidth/", "tests/hang_dump/", "tests/processes/")
+ONE_AT_A_TIME = (
+    "tests/lab/",
+    "tests/stacks/test_live",
+    "tests/bringup/",
+    "tests/bandwidth/",
+    "tests/hang_dump/",
+    "tests/processes/",
+)
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("lab") or item.get_closest_marker("vllm") or item.nodeid.startswith(ONE_AT_A_TIME):

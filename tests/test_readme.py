@@ -26,8 +26,13 @@ def shell_lines() -> list[str]:
 
 
 def test_help_is_the_real_one() -> None:
-    out = subprocess.run([sys.executable, "-m", "ncdiag", "--help"], capture_output=True, text=True, check=True,
-                         env={**os.environ, "COLUMNS": "100", "PYTHONPATH": str(ROOT)}).stdout
+    out = subprocess.run(
+        [sys.executable, "-m", "ncdiag", "--help"],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "COLUMNS": "100", "PYTHONPATH": str(ROOT)},
+    ).stdout
     block = re.search(r"## Commands\n\n```text\n(.*?)```", README, re.S)
     assert block and block.group(1).strip() == out.replace("python -m ncdiag", "ncdiag").strip()
 

@@ -11,7 +11,14 @@ import sys
 import urllib.request
 
 URL = "https://events.pagerduty.com/v2/enqueue"
-SEVERITY = {"clear": "info", "repaired": "info", "incomplete": "warning", "to-do": "error", "to-prove": "warning", "failed": "error"}
+SEVERITY = {
+    "clear": "info",
+    "repaired": "info",
+    "incomplete": "warning",
+    "to-do": "error",
+    "to-prove": "warning",
+    "failed": "error",
+}
 
 
 def event(result: dict, key: str) -> dict:

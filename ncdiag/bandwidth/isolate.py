@@ -25,8 +25,9 @@ SCREENS = 2
 LEAST_DROP, MOST_DROP = 0.10, 0.75
 """A pair that is slower than the others by less than this is never slow; by more than that it always is."""
 SIGMAS = 4.0
-SUSPECT, CLEARED, CERTAIN = 0.1, 0.1, 3e-5
-"""How likely a healthy node would have values as low: below the first a node is suspect, above the second it is cleared, below the last it is bad."""
+SUSPECT, CLEARED, CERTAIN, NEARLY = 0.1, 0.1, 3e-5, 3e-4
+"""How likely a healthy node would have values as low: below the first a node is suspect, above the second it is cleared, below the third it is bad;
+the last must do where the rounds are used up."""
 MANY, FREQUENT, SCATTERED = 100, 0.03, 0.1
 """From so many tests on, and so great a share of slow ones or such a deviation of logarithms, noise is judged by its own distribution instead of by votes."""
 MORE_SCREENS = 4
@@ -230,6 +231,10 @@ class Search:
             done = [node for node in waiting if max(self._state[node].slow, self._state[node].clean) >= VOTES]
             rest = [node for node in waiting if node not in done]
             waiting = rest[len(tests) :] + rest[: len(tests)]
+        ratios = self._ratios(suspects)
+        for node in waiting:  # no rounds are left for these
+            if self._chance(ratios[node]) < NEARLY and statistics.median(ratios[node]) < 1 - LEAST_DROP:
+                self._state[node].slow = VOTES
 
     def _weigh(self, node: str, found: Sequence[float]) -> None:
         state = self._state[node]

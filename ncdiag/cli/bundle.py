@@ -29,6 +29,9 @@ def show(obj: dict[str, Any], path: str, format_: str, output: str | None) -> in
         raise click.UsageError(str(error)) from None
     if format_ == "text" and not obj["quiet"]:
         meta = content.meta
-        click.echo(f"{path}: dump of {len(content.states)} processes on {meta.get('node')}, {meta.get('created')}, ncdiag {meta.get('version')}; "
-                   f"{len(content.ras)} RAS reports, {len(content.flight)} flight-recorder dumps, {len(content.logs)} logs", err=True)
+        click.echo(
+            f"{path}: dump of {len(content.states)} processes on {meta.get('node')}, {meta.get('created')}, ncdiag {meta.get('version')}; "
+            f"{len(content.ras)} RAS reports, {len(content.flight)} flight-recorder dumps, {len(content.logs)} logs",
+            err=True,
+        )
     return conclude(obj, content, "hang-dump", format_, output)

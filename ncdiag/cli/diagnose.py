@@ -34,7 +34,15 @@ def command(obj: dict[str, Any], paths: tuple[str, ...], format_: str, output: s
         from ncdiag.cli.hang_dump import conclude
         from ncdiag.hang.content import DumpContent
 
-        return conclude(obj, DumpContent.together(dumps), "diagnose", format_, output, logs=diagnose(paths).verdict.causes if paths else (), verbose=show_all)
+        return conclude(
+            obj,
+            DumpContent.together(dumps),
+            "diagnose",
+            format_,
+            output,
+            logs=diagnose(paths).verdict.causes if paths else (),
+            verbose=show_all,
+        )
     found = diagnose(paths)
     causes, steps = found.verdict.causes, found.verdict.next
     if not found.sources:
@@ -43,15 +51,40 @@ def command(obj: dict[str, Any], paths: tuple[str, ...], format_: str, output: s
     if format_ == "json":
         from ncdiag.report.causes import causes_as_json
 
-        write_result(causes_as_json("diagnose", causes, ranks=ranks(found.nccl), communicators=communicators(found.nccl), next_=steps, notes=found.notes, code=code), output)
+        write_result(
+            causes_as_json(
+                "diagnose",
+                causes,
+                ranks=ranks(found.nccl),
+                communicators=communicators(found.nccl),
+                next_=steps,
+                notes=found.notes,
+                code=code,
+            ),
+            output,
+        )
     elif format_ != "text":
         from ncdiag.report.saved import of_causes
 
-        write_other(of_causes("diagnose", causes, ranks(found.nccl), communicators(found.nccl), steps, found.notes, code), format_, output)
+        write_other(
+            of_causes("diagnose", causes, ranks(found.nccl), communicators(found.nccl), steps, found.notes, code),
+            format_,
+            output,
+        )
     else:
         from ncdiag.report.causes import causes_as_text
 
-        write_result(causes_as_text(causes, next_=steps, notes=found.notes, sources=found.sources, show_all=show_all or obj["verbose"] > 0, color=None if output else obj["color"]), output)
+        write_result(
+            causes_as_text(
+                causes,
+                next_=steps,
+                notes=found.notes,
+                sources=found.sources,
+                show_all=show_all or obj["verbose"] > 0,
+                color=None if output else obj["color"],
+            ),
+            output,
+        )
     return code
 
 

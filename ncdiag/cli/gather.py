@@ -52,7 +52,13 @@ def gather(everything: ProbeSet, chosen: ProbeSet, plan: Plan, options: dict[str
 
 
 def reach(
-    everything: ProbeSet, snapshot: Snapshot, options: dict[str, Any], ports: Sequence[int], interface: str | None, budget_s: float, quiet: bool
+    everything: ProbeSet,
+    snapshot: Snapshot,
+    options: dict[str, Any],
+    ports: Sequence[int],
+    interface: str | None,
+    budget_s: float,
+    quiet: bool,
 ) -> list[Finding]:
     """Tests the nodes of a snapshot against each other. Raises click.UsageError when they cannot be."""
     from ncdiag.fleet.remote import RemoteFleet
@@ -62,7 +68,9 @@ def reach(
     try:
         fleet = open_fleet(options["nodes"], ssh_user=options["ssh_user"], ssh_config=options["ssh_config"])
         if not isinstance(fleet, RemoteFleet):
-            raise FleetError(f"--nodes {options['nodes']}: reachability is tested between several live nodes; name them with ssh:, slurm, ray or k8s:")
+            raise FleetError(
+                f"--nodes {options['nodes']}: reachability is tested between several live nodes; name them with ssh:, slurm, ray or k8s:"
+            )
         for what, members in run.members(snapshot, everything, interface).items():
             with Progress(len(members), quiet) as progress:
                 findings += run.test(fleet, what, members, ports, budget_s, progress.step)

@@ -18,17 +18,56 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("pids", type=click.IntRange(min=1), nargs=-1, required=True, metavar="PID...")
 @output_options(*FORMATS)
-@click.option("--bundle", type=click.Path(), metavar="PATH", help="Save everything, redacted: a folder, or a file ending in .tar.gz or .tar.zst.")
-@click.option("--window", "window_s", type=click.FloatRange(0.2, 60), default=3.0, show_default=True, help="Seconds over which progress is measured.")
-@click.option("--budget", "budget_s", type=click.FloatRange(1, 600), default=30.0, show_default=True, help="Seconds after which no further stack is read.")
-@click.option("--native", type=click.Choice(["auto", "all", "none"]), default="auto", show_default=True,
-              help="Native frames: of the odd ones and two of every group of equal stacks, of all, of none.")
-@click.option("--nonblocking", is_flag=True, help="Never pause a process, not for a millisecond; no native frames, stacks may be inexact.")
-@click.option("--locals", "variables", is_flag=True, help="Also read rank, world size, store host and port from local variables; no others.")
-@click.option("--ask-recorder", is_flag=True, help="Where a flight-recorder pipe was set up, ask the processes to write their dump.")
+@click.option(
+    "--bundle",
+    type=click.Path(),
+    metavar="PATH",
+    help="Save everything, redacted: a folder, or a file ending in .tar.gz or .tar.zst.",
+)
+@click.option(
+    "--window",
+    "window_s",
+    type=click.FloatRange(0.2, 60),
+    default=3.0,
+    show_default=True,
+    help="Seconds over which progress is measured.",
+)
+@click.option(
+    "--budget",
+    "budget_s",
+    type=click.FloatRange(1, 600),
+    default=30.0,
+    show_default=True,
+    help="Seconds after which no further stack is read.",
+)
+@click.option(
+    "--native",
+    type=click.Choice(["auto", "all", "none"]),
+    default="auto",
+    show_default=True,
+    help="Native frames: of the odd ones and two of every group of equal stacks, of all, of none.",
+)
+@click.option(
+    "--nonblocking",
+    is_flag=True,
+    help="Never pause a process, not for a millisecond; no native frames, stacks may be inexact.",
+)
+@click.option(
+    "--locals",
+    "variables",
+    is_flag=True,
+    help="Also read rank, world size, store host and port from local variables; no others.",
+)
+@click.option(
+    "--ask-recorder",
+    is_flag=True,
+    help="Where a flight-recorder pipe was set up, ask the processes to write their dump.",
+)
 @click.option("--no-ras", is_flag=True, help="Do not ask NCCL RAS.")
 @click.pass_obj
-def command(obj: dict[str, Any], pids: tuple[int, ...], format_: str, output: str | None, bundle: str | None, **options: Any) -> int:
+def command(
+    obj: dict[str, Any], pids: tuple[int, ...], format_: str, output: str | None, bundle: str | None, **options: Any
+) -> int:
     """Which rank holds up the others, and why. PID: any process of the engine.
 
     Looks at the whole family of processes of PID on this machine: stacks, sockets, kernel state, progress over a few seconds, logs, NCCL RAS,
@@ -45,13 +84,24 @@ def command(obj: dict[str, Any], pids: tuple[int, ...], format_: str, output: st
     return conclude(obj, content, "hang-dump", format_, output, bundle=bundle)
 
 
-def conclude(obj: dict[str, Any], content: DumpContent, name: str, format_: str, output: str | None, *, bundle: str | None = None,
-             logs: Sequence[Cause] = (), verbose: bool = False) -> int:
+def conclude(
+    obj: dict[str, Any],
+    content: DumpContent,
+    name: str,
+    format_: str,
+    output: str | None,
+    *,
+    bundle: str | None = None,
+    logs: Sequence[Cause] = (),
+    verbose: bool = False,
+) -> int:
     """Verdict of what was read, written, and saved where asked for."""
     from ncdiag.report.hang import verdict_as_json, verdict_as_text
 
     verdict, notes = content.verdict(logs), content.not_read()
-    code = {"hang": Exit.FINDING, "failed": Exit.FINDING, "progressing": Exit.OK, "healthy": Exit.OK}.get(verdict.kind, Exit.INCOMPLETE)
+    code = {"hang": Exit.FINDING, "failed": Exit.FINDING, "progressing": Exit.OK, "healthy": Exit.OK}.get(
+        verdict.kind, Exit.INCOMPLETE
+    )
     if bundle:
         _save(bundle, content)
     if format_ == "json":
@@ -61,7 +111,12 @@ def conclude(obj: dict[str, Any], content: DumpContent, name: str, format_: str,
 
         write_other(Result.of_verdict(name, verdict, notes, code), format_, output)
     else:
-        write_result(verdict_as_text(verdict, notes, color=None if output else obj["color"], verbose=verbose or obj["verbose"] > 0), output)
+        write_result(
+            verdict_as_text(
+                verdict, notes, color=None if output else obj["color"], verbose=verbose or obj["verbose"] > 0
+            ),
+            output,
+        )
     if bundle and not obj["quiet"]:
         click.echo(f"saved {bundle}; judge it elsewhere with: ncdiag diagnose {bundle}", err=True)
     return code

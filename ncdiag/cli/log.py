@@ -45,7 +45,9 @@ def command(obj: dict[str, Any], paths: tuple[str, ...], every_rank: bool, forma
         from ncdiag import redact
         from ncdiag.model import SCHEMA
 
-        text = json.dumps(redact.data({"schema": SCHEMA, "command": "log", **facts.to_json(), "exit": int(code)}), indent=1)
+        text = json.dumps(
+            redact.data({"schema": SCHEMA, "command": "log", **facts.to_json(), "exit": int(code)}), indent=1
+        )
     else:
         from ncdiag.report.nccl_log import log_as_text
 

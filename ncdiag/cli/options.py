@@ -63,7 +63,9 @@ node_options = _stack(
             help="Which nodes: local, ssh:NODESET (as gpu[01-16]), ssh:@HOSTFILE, ray, ray:ADDRESS, slurm (this allocation), slurm:JOBID, "
             "k8s:NAMESPACE/SELECTOR, file:SNAPSHOT or file:TREE.",
         ),
-        click.option("--ssh-user", metavar="USER", help="Log in as this user; default: as OpenSSH's configuration says."),
+        click.option(
+            "--ssh-user", metavar="USER", help="Log in as this user; default: as OpenSSH's configuration says."
+        ),
         click.option(
             "--ssh-config",
             type=click.Path(dir_okay=False, exists=True),

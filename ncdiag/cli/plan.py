@@ -102,5 +102,13 @@ def _found(nodes: str, ssh_user: str | None, ssh_config: str | None, quiet: bool
     from ncdiag.sizing.found import cluster_of
 
     everything, chosen = choose_probes((), ("gpus",), ())
-    options = {"nodes": nodes, "ssh_user": ssh_user, "ssh_config": ssh_config, "folders": (), "python": None, "pid": None, "env_file": None}
+    options = {
+        "nodes": nodes,
+        "ssh_user": ssh_user,
+        "ssh_config": ssh_config,
+        "folders": (),
+        "python": None,
+        "pid": None,
+        "env_file": None,
+    }
     return cluster_of(gather(everything, chosen, Plan(), {**options, "timeout_s": NODE_TIMEOUT_S}, quiet))

@@ -21,12 +21,21 @@ from ncdiag.sizing import fits
 @plan_options
 @fail_on_option
 @output_options(*FORMATS)
-@click.option("--reach", "active", is_flag=True, help="Also test who reaches whom (see ncdiag reach): loads the network a little.")
+@click.option(
+    "--reach", "active", is_flag=True, help="Also test who reaches whom (see ncdiag reach): loads the network a little."
+)
 @reach_options[1]
 @click.option("--all", "show_all", is_flag=True, help="Show what is ok or does not apply, too.")
 @click.pass_obj
 def command(
-    obj: dict[str, Any], active: bool, budget_s: float, fail_on: str, format_: str, output: str | None, show_all: bool, **options: Any
+    obj: dict[str, Any],
+    active: bool,
+    budget_s: float,
+    fail_on: str,
+    format_: str,
+    output: str | None,
+    show_all: bool,
+    **options: Any,
 ) -> int:
     """Judge the nodes before an engine is started: which node, which device, which setting is wrong.
 
@@ -41,4 +50,6 @@ def command(
         findings += [replace(finding, probe=fits.PROBE) for finding in fits.judge(snapshot)]
     if active:
         findings += reach(everything, snapshot, options, plan.ports, None, budget_s, obj["quiet"])
-    return write_findings("preflight", snapshot, findings, obj, fail_on=fail_on, format_=format_, output=output, show_all=show_all)
+    return write_findings(
+        "preflight", snapshot, findings, obj, fail_on=fail_on, format_=format_, output=output, show_all=show_all
+    )

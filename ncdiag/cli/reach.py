@@ -13,7 +13,11 @@ from ncdiag.model import Plan
 from ncdiag.reach.run import WANTED
 
 reach_options = [
-    click.option("--interface", metavar="NAME", help="Test this interface instead of those that NCCL, gloo, vLLM and Ray will take."),
+    click.option(
+        "--interface",
+        metavar="NAME",
+        help="Test this interface instead of those that NCCL, gloo, vLLM and Ray will take.",
+    ),
     click.option(
         "--budget",
         "budget_s",
@@ -27,7 +31,13 @@ reach_options = [
 
 @click.command()
 @node_options
-@click.option("--port", "ports", type=click.IntRange(1, 65535), multiple=True, help="Test this TCP port, too: the master port, Ray's 6379.")
+@click.option(
+    "--port",
+    "ports",
+    type=click.IntRange(1, 65535),
+    multiple=True,
+    help="Test this TCP port, too: the master port, Ray's 6379.",
+)
 @reach_options[0]
 @reach_options[1]
 @fail_on_option
@@ -46,4 +56,6 @@ def command(
     everything, chosen = choose_probes(options["folders"], WANTED, ())
     snapshot = gather(everything, chosen, Plan(), options, obj["quiet"])
     findings = reach(everything, snapshot, options, ports, interface, budget_s, obj["quiet"])
-    return write_findings("reach", snapshot, findings, obj, fail_on=fail_on, format_=format_, output=output, show_all=show_all)
+    return write_findings(
+        "reach", snapshot, findings, obj, fail_on=fail_on, format_=format_, output=output, show_all=show_all
+    )

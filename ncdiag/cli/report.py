@@ -19,13 +19,33 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("paths", nargs=-1, required=True, metavar="FILE|BUNDLE|-…")
-@click.option("--against", metavar="OLD", help="An older result, to say what is new, fixed, unchanged, and not judged again.")
-@click.option("--probes", "folders", multiple=True, type=click.Path(file_okay=False), metavar="DIR", help="A folder with probes of your own, for snapshots.")
+@click.option(
+    "--against", metavar="OLD", help="An older result, to say what is new, fixed, unchanged, and not judged again."
+)
+@click.option(
+    "--probes",
+    "folders",
+    multiple=True,
+    type=click.Path(file_okay=False),
+    metavar="DIR",
+    help="A folder with probes of your own, for snapshots.",
+)
 @fail_on_option
 @output_options(*FORMATS)
-@click.option("--all", "show_all", is_flag=True, help="Text: show what is ok or does not apply, and every evidence line, too.")
+@click.option(
+    "--all", "show_all", is_flag=True, help="Text: show what is ok or does not apply, and every evidence line, too."
+)
 @click.pass_obj
-def command(obj: dict[str, Any], paths: tuple[str, ...], against: str | None, folders: tuple[str, ...], fail_on: str, format_: str, output: str | None, show_all: bool) -> int:
+def command(
+    obj: dict[str, Any],
+    paths: tuple[str, ...],
+    against: str | None,
+    folders: tuple[str, ...],
+    fail_on: str,
+    format_: str,
+    output: str | None,
+    show_all: bool,
+) -> int:
     """Show saved results again, in any format: JSON of any command, snapshots and captured trees (judged now), bundles.
 
     Several make one report; bundles or snapshots of several nodes are judged together. Exit code: that of the results, the gravest first.
@@ -44,7 +64,9 @@ def command(obj: dict[str, Any], paths: tuple[str, ...], against: str | None, fo
     if format_ == "json":
         write_result(formats.as_json(saved, comparison, code), output, masked=True)
     elif format_ == "text":
-        shown = formats.as_text(saved, comparison, show_all=show_all or obj["verbose"] > 0, color=None if output else obj["color"])
+        shown = formats.as_text(
+            saved, comparison, show_all=show_all or obj["verbose"] > 0, color=None if output else obj["color"]
+        )
         write_result(shown, output)
     else:
         write_result(formats.written(results, format_, comparison, fail_on), output, masked=True)

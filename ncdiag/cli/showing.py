@@ -11,7 +11,15 @@ from ncdiag.model import Finding, Snapshot
 
 
 def write_findings(
-    command: str, snapshot: Snapshot, findings: Sequence[Finding], obj: dict[str, Any], *, fail_on: str, format_: str, output: str | None, show_all: bool
+    command: str,
+    snapshot: Snapshot,
+    findings: Sequence[Finding],
+    obj: dict[str, Any],
+    *,
+    fail_on: str,
+    format_: str,
+    output: str | None,
+    show_all: bool,
 ) -> Exit:
     """Writes them in the format that was asked for; the exit code that they mean."""
     code = exit_code(findings, fail_on)

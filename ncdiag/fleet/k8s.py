@@ -48,7 +48,9 @@ class K8sFleet(RemoteFleet):
     def run(self, packed: bytes, timeout_s: float, progress: Progress, *, together: bool = False) -> dict[str, Answer]:
         chosen = [name for name, pod in self._pods.items() if not _why(pod)]
         with ThreadPoolExecutor(max(1, len(chosen) if together else min(FANOUT, len(chosen)))) as pool:
-            answers = dict(zip(chosen, pool.map(lambda name: self._exec(name, packed, timeout_s, progress), chosen), strict=True))
+            answers = dict(
+                zip(chosen, pool.map(lambda name: self._exec(name, packed, timeout_s, progress), chosen), strict=True)
+            )
         return answers
 
     def _api(self) -> Any:
@@ -125,7 +127,9 @@ def _settings() -> Any:
         try:
             config.load_incluster_config(client_configuration=settings)
         except config.ConfigException:
-            raise FleetError(f"--nodes k8s: {outside}; name a configuration with KUBECONFIG, or run it in a pod") from outside
+            raise FleetError(
+                f"--nodes k8s: {outside}; name a configuration with KUBECONFIG, or run it in a pod"
+            ) from outside
     settings.retries = 0
     return settings
 
@@ -139,7 +143,9 @@ def _pods(api: Any, namespace: str, selector: str) -> dict[str, Any]:
     except ApiException as error:
         raise FleetError(f"--nodes k8s:{namespace}/{selector}: {_said(error)}; try: {asked}") from error
     except Exception as error:  # urllib3's own kinds
-        raise FleetError(f"--nodes k8s:{namespace}/{selector}: the API server cannot be reached ({type(error).__name__}); try: {asked}") from error
+        raise FleetError(
+            f"--nodes k8s:{namespace}/{selector}: the API server cannot be reached ({type(error).__name__}); try: {asked}"
+        ) from error
     if not found:
         raise FleetError(f"--nodes k8s:{namespace}/{selector}: no pod matches; try: {asked}")
     return {pod.metadata.name: pod for pod in sorted(found, key=lambda pod: pod.metadata.name)}
@@ -151,7 +157,9 @@ def _why(pod: Any) -> str | None:
         return "the pod is being deleted"
     if pod.status.phase == "Running":
         return None
-    waiting = [state.state.waiting for state in pod.status.container_statuses or () if state.state and state.state.waiting]
+    waiting = [
+        state.state.waiting for state in pod.status.container_statuses or () if state.state and state.state.waiting
+    ]
     reasons = [one.reason for one in waiting if one.reason] or ([pod.status.reason] if pod.status.reason else [])
     return f"the pod is {pod.status.phase}" + (f" ({', '.join(dict.fromkeys(reasons))})" if reasons else "")
 

@@ -49,7 +49,9 @@ def _run(ray: Any, infos: dict[str, Any], packed: bytes, timeout_s: float, progr
     """The payload as one task a node that is alive, all at once; node -> answer."""
     alive = {name: info["NodeID"] for name, info in infos.items() if info["Alive"]}
     payload = ray.put(packed)
-    waiting = {pinned(ray, node_id, _run_payload).remote(payload, loader(), timeout_s): name for name, node_id in alive.items()}
+    waiting = {
+        pinned(ray, node_id, _run_payload).remote(payload, loader(), timeout_s): name for name, node_id in alive.items()
+    }
     answers = {name: Answer(None, "", "") for name in alive}
     ready, late = ray.wait(list(waiting), num_returns=len(waiting), timeout=timeout_s + 5) if waiting else ([], [])
     for reference in ready:

@@ -144,7 +144,8 @@ def watcher(progress: Progress) -> Any:
 
         def answer(self, node: str, rc: int | None) -> Answer:
             out, err = (
-                b"\n".join(self._parts.pop((node, stream), ())).decode("utf-8", "replace") for stream in ("stdout", "stderr")
+                b"\n".join(self._parts.pop((node, stream), ())).decode("utf-8", "replace")
+                for stream in ("stdout", "stderr")
             )
             return Answer(rc, out, err, self._clocks.get(node))
 

@@ -41,8 +41,13 @@ def moves_data(progress: Optional[Progress]) -> bool:
     if progress is None:
         return False
     read = max(progress.read_bytes, progress.rchar)
-    return (read >= MOVED_BYTES or progress.written_bytes >= MOVED_BYTES or abs(progress.rss_bytes) >= MOVED_BYTES * 4
-            or progress.page_faults >= MOVED_FAULTS or progress.gpu_memory_bytes != 0)
+    return (
+        read >= MOVED_BYTES
+        or progress.written_bytes >= MOVED_BYTES
+        or abs(progress.rss_bytes) >= MOVED_BYTES * 4
+        or progress.page_faults >= MOVED_FAULTS
+        or progress.gpu_memory_bytes != 0
+    )
 
 
 def rate(progress: Optional[Progress]) -> str:
@@ -56,8 +61,12 @@ def rate(progress: Optional[Progress]) -> str:
     if progress.children_cpu_s / progress.window_s >= BUSY:
         parts.append(f"its helpers {progress.children_cpu_s / progress.window_s * 100:.0f} %")
     read = progress.read_bytes if progress.read_bytes >= MOVED_BYTES else progress.rchar
-    for amount, verb in ((read, "reads"), (progress.written_bytes, "writes"), (progress.rss_bytes, "memory grows"),
-                         (progress.gpu_memory_bytes, "GPU memory grows")):
+    for amount, verb in (
+        (read, "reads"),
+        (progress.written_bytes, "writes"),
+        (progress.rss_bytes, "memory grows"),
+        (progress.gpu_memory_bytes, "GPU memory grows"),
+    ):
         if amount >= MOVED_BYTES:
             parts.append(f"{verb} {amount / progress.window_s / 1e6:.1f} MB/s")
     if progress.gpu_utilisation:

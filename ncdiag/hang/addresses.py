@@ -127,21 +127,31 @@ class Picture:
     def strangers(self, views: Sequence[View]) -> Set[str]:
         """Addresses of no node seen here that `views` have connections to: ranks elsewhere that did come."""
         own = set().union(*self.known.values(), *self.bound.values())
-        remotes = {split(socket.remote)[0] for view in views for socket in view.state.sockets
-                   if socket.state == "ESTABLISHED"}
+        remotes = {
+            split(socket.remote)[0] for view in views for socket in view.state.sockets if socket.state == "ESTABLISHED"
+        }
         return {host for host in remotes if host not in own and not loopback(host)}
 
     def unacknowledged(self) -> List[Tuple[View, Socket]]:
         """Connections to another address on which bytes wait for an answer that does not come."""
-        return [(view, socket) for view, socket in self._each()
-                if socket.state == "ESTABLISHED" and (socket.send_queue > 0 or socket.retransmits > 0)
-                and split(socket.local)[0] != split(socket.remote)[0] and not loopback(split(socket.remote)[0])]
+        return [
+            (view, socket)
+            for view, socket in self._each()
+            if socket.state == "ESTABLISHED"
+            and (socket.send_queue > 0 or socket.retransmits > 0)
+            and split(socket.local)[0] != split(socket.remote)[0]
+            and not loopback(split(socket.remote)[0])
+        ]
 
     def joined(self, port: int) -> Set[str]:
         """`address:port` of the clients that the store on `port` has, itself included."""
-        return {socket.remote for view, socket in self._each()
-                if socket.state == "ESTABLISHED" and split(socket.local)[1] == port
-                and any(s.state == "LISTEN" and split(s.local)[1] == port for s in view.state.sockets)}
+        return {
+            socket.remote
+            for view, socket in self._each()
+            if socket.state == "ESTABLISHED"
+            and split(socket.local)[1] == port
+            and any(s.state == "LISTEN" and split(s.local)[1] == port for s in view.state.sockets)
+        }
 
 
 def target(scene: Scene, view: View) -> Optional[Target]:
@@ -164,8 +174,11 @@ def target(scene: Scene, view: View) -> Optional[Target]:
         host = flags.get("master-addr") or current.state.settings.get("MASTER_ADDR")
         port = flags.get("master-port") or current.state.settings.get("MASTER_PORT")
         if host:
-            words = f"--master-addr {host} --master-port {port}" if "master-addr" in flags else (
-                f"MASTER_ADDR={host} MASTER_PORT={port}")
+            words = (
+                f"--master-addr {host} --master-port {port}"
+                if "master-addr" in flags
+                else (f"MASTER_ADDR={host} MASTER_PORT={port}")
+            )
             return Target(host.strip("[]"), int(port) if port and port.isdigit() else None, words)
         parent = current.state.parent
         current = by_pid.get((current.state.node, parent)) if parent is not None else None

@@ -27,20 +27,32 @@ def calm(scene: Scene, claims: Sequence[Claim]) -> Optional[Claim]:
     moving = [view for view in (*scene.ranks, *above) if view.verdict == "progressing"]
     if moving and not any(found.culprits or found.absent for found in claims):
         return _at_work(members, moving)
-    busy = any(view.stage in ("engine-init", "message-queues") or view.stage.startswith("wait") for view in scene.managers)
+    busy = any(
+        view.stage in ("engine-init", "message-queues") or view.stage.startswith("wait") for view in scene.managers
+    )
     ready = all(view.stage in ("ready", "ray-actor") for view in members)
     if not ready or busy or claims:
         return None
-    return claim("healthy", POSSIBLE if scene.absent else LIKELY, f"{len(members)} of {scene.world_size or len(members)} "
-                 "ranks are ready and wait for work", [seen(view) for view in members[:2]], where={})
+    return claim(
+        "healthy",
+        POSSIBLE if scene.absent else LIKELY,
+        f"{len(members)} of {scene.world_size or len(members)} ranks are ready and wait for work",
+        [seen(view) for view in members[:2]],
+        where={},
+    )
 
 
 def _at_work(members: Sequence[View], moving: Sequence[View]) -> Claim:
     doubt = any(view.verdict in ("stuck", "unknown") for view in members) or not any(_plainly(view) for view in moving)
     confidence, evidence = POSSIBLE if doubt else LIKELY, [seen(view) for view in moving[:4]]
     if len(moving) * 2 > len(members) and all(view.stage in _AT_WORK for view in members):
-        return claim("healthy", confidence, f"{len(moving)} of {len(members)} ranks were seen at work, nobody holds up the "
-                     "others", evidence, where={})
+        return claim(
+            "healthy",
+            confidence,
+            f"{len(moving)} of {len(members)} ranks were seen at work, nobody holds up the others",
+            evidence,
+            where={},
+        )
     first = min((view.stage for view in moving), key=stages.order)
     return claim("slow-not-hung", confidence, _words(moving), evidence, where={"stage": first})
 
@@ -48,7 +60,9 @@ def _at_work(members: Sequence[View], moving: Sequence[View]) -> Claim:
 def _plainly(view: View) -> bool:
     """Whether it is plain that it moves, and not only woken now and then."""
     progress = view.state.progress
-    return progress is not None and bool(activity.moves_data(progress) or activity.busy(progress) or progress.frames_changed)
+    return progress is not None and bool(
+        activity.moves_data(progress) or activity.busy(progress) or progress.frames_changed
+    )
 
 
 def _words(moving: Sequence[View]) -> str:
@@ -71,6 +85,13 @@ def slow_storage(scene: Scene) -> List[Claim]:
         rate = max(progress.read_bytes, progress.rchar) / progress.window_s if progress.window_s > 0 else 0.0
         if 0 < rate < _SLOW_BYTES_S and not activity.computes(progress):
             text = f"{view.name} gets its weights at {rate / 1e6:.1f} MB/s"
-            found.append(claim("storage-slow", POSSIBLE, text, [Evidence(f"/proc/{view.state.pid}/io on {view.state.node}", text)],
-                               where={"node": view.state.node, "rank": view.rank, "stage": view.stage}))
+            found.append(
+                claim(
+                    "storage-slow",
+                    POSSIBLE,
+                    text,
+                    [Evidence(f"/proc/{view.state.pid}/io on {view.state.node}", text)],
+                    where={"node": view.state.node, "rank": view.rank, "stage": view.stage},
+                )
+            )
     return found

@@ -13,27 +13,27 @@ SURE, LIKELY, POSSIBLE = "sure", "likely", "possible"
 
 REMEDIES = {
     "rank-stopped": "continue the process (kill -CONT PID), detach the debugger, or thaw its cgroup; then find who "
-                    "stopped it",
+    "stopped it",
     "rank-died": "read the end of that rank's log and the kernel log of its node; restart all ranks together",
     "rank-missing": "start the ranks that are missing, or look at their node for why they never started; then restart "
-                    "all ranks together",
+    "all ranks together",
     "rank-layout-wrong": "give every node the same parallel sizes and number of nodes, and each its own node rank",
     "bootstrap-blocked-firewall": "allow TCP in both directions between the nodes, high ports included, and the port of "
-                                  "the store",
+    "the store",
     "bootstrap-peer-unreachable": "test the route and the port between the two nodes (ping, nc -vz HOST PORT); correct "
-                                  "the address or port, or repair the link",
+    "the address or port, or repair the link",
     "socket-ifname-wrong": "set NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME on that node to the interface that reaches "
-                           "the peers, or unset them",
+    "the peers, or unset them",
     "hostname-resolves-to-loopback": "give the node's name its real address in /etc/hosts or DNS, or set "
-                                     "GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME",
+    "GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME",
     "node-ip-wrong-interface": "set VLLM_HOST_IP (Ray: --node-ip-address, torch: MASTER_ADDR) to the address at which "
-                               "the other nodes reach it",
+    "the other nodes reach it",
     "dns-unresponsive": "repair the resolver of that node (/etc/resolv.conf), or put the names into /etc/hosts",
     "mtu-mismatch": "give both interfaces and the path between them the same MTU (ping -M do -s SIZE HOST)",
     "rank-stuck-outside-collective": "look at what that rank waits for; the other ranks only wait for it",
     "storage-slow": "copy the weights to local disk, or start with longer time limits",
     "collective-desync": "make every rank call the same collectives in the same order with the same sizes; look at "
-                         "branches that depend on the rank",
+    "branches that depend on the rank",
     "ray-resources-infeasible": "compare `ray status` with what the engine asks for; start the missing Ray nodes",
     "ray-gcs-unreachable": "open the head's port to this node, and correct RAY_ADDRESS or --address",
     "ptrace-denied": "run ncdiag as root on the machine, or give it CAP_SYS_PTRACE; the evidence names what is missing here",
@@ -55,9 +55,17 @@ class Claim:
     waits: List[Wait] = field(default_factory=list)
 
 
-def claim(slug: str, confidence: str, summary: str, evidence: Sequence[Evidence] = (), *,
-          culprits: Sequence[View] = (), absent: Sequence[int] = (), waits: Sequence[Wait] = (),
-          where: Optional[Dict[str, Any]] = None) -> Claim:
+def claim(
+    slug: str,
+    confidence: str,
+    summary: str,
+    evidence: Sequence[Evidence] = (),
+    *,
+    culprits: Sequence[View] = (),
+    absent: Sequence[int] = (),
+    waits: Sequence[Wait] = (),
+    where: Optional[Dict[str, Any]] = None,
+) -> Claim:
     """`where` is taken from the first culprit when it is not given."""
     if where is None and culprits:
         first = culprits[0]
@@ -74,8 +82,11 @@ _CHOICES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", "TP_SOCKET_IFNAME", "VLL
 
 def chosen(view: View) -> List[Evidence]:
     """The settings of a process that choose its address."""
-    return [Evidence(f"environment of {view.name}", f"{key}={view.state.settings[key]}") for key in _CHOICES
-            if key in view.state.settings]
+    return [
+        Evidence(f"environment of {view.name}", f"{key}={view.state.settings[key]}")
+        for key in _CHOICES
+        if key in view.state.settings
+    ]
 
 
 def seen(view: View) -> Evidence:

@@ -11,8 +11,13 @@ from ncdiag.hang.scene import Scene, View
 from ncdiag.model import Evidence
 
 _SPECS = re.compile(r"placement group of specs|No available node types|cannot be scheduled")
-_WHY = ("ray-gcs-unreachable", "ray-node-lost", "ray-version-mismatch", "ray-placement-group-leaked",
-        "node-ip-wrong-interface")
+_WHY = (
+    "ray-gcs-unreachable",
+    "ray-node-lost",
+    "ray-version-mismatch",
+    "ray-placement-group-leaked",
+    "node-ip-wrong-interface",
+)
 """Causes that a log may name for a node or GPU that the placement group lacks."""
 
 
@@ -24,8 +29,13 @@ def placement(scene: Scene, picture: Picture) -> Iterator[Claim]:
         if view.stage == "ray-placement":
             yield from _lacks(scene, view)
         elif view.stage == "ray-connect":
-            yield claim("ray-gcs-unreachable", POSSIBLE, f"{view.name} connects to the Ray head and gets no further",
-                        [seen(view)], where={"node": view.state.node, "stage": view.stage})
+            yield claim(
+                "ray-gcs-unreachable",
+                POSSIBLE,
+                f"{view.name} connects to the Ray head and gets no further",
+                [seen(view)],
+                where={"node": view.state.node, "stage": view.stage},
+            )
 
 
 def _lacks(scene: Scene, view: View) -> Iterator[Claim]:
@@ -34,8 +44,18 @@ def _lacks(scene: Scene, view: View) -> Iterator[Claim]:
     place = {"node": view.state.node, "stage": view.stage}
     address = view.state.settings.get("VLLM_HOST_IP", "")
     if loopback(address):
-        yield claim("node-ip-wrong-interface", LIKELY, f"{view.name} asks Ray for the node {address}, which no node is: "
-                    f"VLLM_HOST_IP={address}", [seen(view), *chosen(view), *lines[-1:]], culprits=[view])
+        yield claim(
+            "node-ip-wrong-interface",
+            LIKELY,
+            f"{view.name} asks Ray for the node {address}, which no node is: VLLM_HOST_IP={address}",
+            [seen(view), *chosen(view), *lines[-1:]],
+            culprits=[view],
+        )
     why = any(cause.cause in _WHY and cause.confidence != POSSIBLE for cause in scene.logs)
-    yield claim("ray-resources-infeasible", POSSIBLE if why else LIKELY, f"{view.name} waits for a placement group: the "
-                "Ray cluster has not the free GPUs or nodes that it asks for", [seen(view), *lines[-1:]], where=place)
+    yield claim(
+        "ray-resources-infeasible",
+        POSSIBLE if why else LIKELY,
+        f"{view.name} waits for a placement group: the Ray cluster has not the free GPUs or nodes that it asks for",
+        [seen(view), *lines[-1:]],
+        where=place,
+    )

@@ -35,7 +35,11 @@ class DumpContent:
 
     def verdict(self, logs: Sequence[Cause] = ()) -> Verdict:
         """The inference's answer; the same wherever it is asked. `logs`: what further logs led to."""
-        own = of_streams(Stream(name, iter([raw]), raw) for name, lines in sorted(self.logs.items()) if (raw := "\n".join(lines).encode()))
+        own = of_streams(
+            Stream(name, iter([raw]), raw)
+            for name, lines in sorted(self.logs.items())
+            if (raw := "\n".join(lines).encode())
+        )
         return infer(self.states, ras=self.ras, flight=self.flight, logs=[*own.verdict.causes, *logs])
 
     @classmethod
@@ -46,7 +50,12 @@ class DumpContent:
             whole.states.extend(content.states)
             whole.ras.extend(content.ras)
             whole.flight.update(content.flight)
-            whole.logs.update({(f"{content.meta.get('node')}:{name}" if len(contents) > 1 else name): lines for name, lines in content.logs.items()})
+            whole.logs.update(
+                {
+                    (f"{content.meta.get('node')}:{name}" if len(contents) > 1 else name): lines
+                    for name, lines in content.logs.items()
+                }
+            )
             whole.notes.extend(content.notes)
         return whole
 

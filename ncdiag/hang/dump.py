@@ -41,10 +41,20 @@ class Request:
 def dump(request: Request, host: Host | None = None) -> DumpContent:
     """Looks at the engine that the pids belong to. Raises FamilyError when a pid is no process here."""
     host, started = host or Host(), time.monotonic()
-    sampler = Sampler(host, request.pids, Options(request.window_s, request.native, request.nonblocking, request.variables, request.budget_s))
+    sampler = Sampler(
+        host,
+        request.pids,
+        Options(request.window_s, request.native, request.nonblocking, request.variables, request.budget_s),
+    )
     sampler.begin()
-    content = DumpContent(meta={"version": __version__, "node": host.node, "pids": list(request.pids),
-                                "created": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")})
+    content = DumpContent(
+        meta={
+            "version": __version__,
+            "node": host.node,
+            "pids": list(request.pids),
+            "created": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        }
+    )
     with ThreadPoolExecutor(4) as pool:
         services = {} if request.no_ras else ras_services(sampler.states)
         first = {address: pool.submit(ras.ask, address[1], netns=netns) for address, netns in services.items()}
@@ -54,7 +64,9 @@ def dump(request: Request, host: Host | None = None) -> DumpContent:
     content.logs = {name: log.tail for name, log in taken.logs.items()}
     content.notes[:0] = taken.notes
     content.flight = recorders(taken.states, content.notes)
-    if request.ask_recorder:      # last: a process that writes its dump imports, allocates and computes, which is no progress
+    if (
+        request.ask_recorder
+    ):  # last: a process that writes its dump imports, allocates and computes, which is no progress
         asked = _ask_recorders(taken.states, content)
         content.flight.update(_answers(asked, content.notes))
     content.meta["took_s"] = round(time.monotonic() - started, 2)
@@ -75,7 +87,9 @@ def ras_services(states: Sequence[RankState]) -> dict[tuple[str, str], str]:
     return found
 
 
-def _second_reports(services: dict[tuple[str, str], str], first: dict[tuple[str, str], Future[dict[str, Any]]], content: DumpContent) -> None:
+def _second_reports(
+    services: dict[tuple[str, str], str], first: dict[tuple[str, str], Future[dict[str, Any]]], content: DumpContent
+) -> None:
     """Asks once more after the window: counts that moved between two reports are those of a job that works."""
     for key, pending in first.items():
         try:
@@ -110,7 +124,9 @@ def _answers(asked: list[RankState], notes: list[str]) -> dict[int, dict[str, An
         time.sleep(0.2)
         dumps.update(_written(asked, since))
         asked = [state for state in asked if state.rank not in dumps]
-    notes.extend(f"the flight recorder of rank {state.rank} wrote nothing within {RECORDER_WAIT_S:g} s" for state in asked)
+    notes.extend(
+        f"the flight recorder of rank {state.rank} wrote nothing within {RECORDER_WAIT_S:g} s" for state in asked
+    )
     return dumps
 
 
@@ -131,7 +147,9 @@ def recorders(states: Sequence[RankState], notes: list[str]) -> dict[int, dict[s
     for state in states:
         if state.rank is None:
             continue
-        path = flight_recorder.find(state.settings, state.rank, f"/proc/{state.pid}/root", since=time.time() - (state.age_s or 0) - 1)
+        path = flight_recorder.find(
+            state.settings, state.rank, f"/proc/{state.pid}/root", since=time.time() - (state.age_s or 0) - 1
+        )
         if path is None:
             continue
         try:

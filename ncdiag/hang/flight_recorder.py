@@ -21,8 +21,13 @@ from typing import Any
 LIMIT = 256 << 20
 PREFIX_VARIABLES = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
 PIPE_VARIABLE = "TORCH_NCCL_DEBUG_INFO_PIPE_FILE"
-_DEFAULTS = ("/tmp/nccl_trace_rank_", "{cache}/torch/nccl_trace_rank_", "{cache}/torch/comm_lib_trace_rank_",
-             "{home}/.cache/torch/nccl_trace_rank_", "{home}/.cache/torch/comm_lib_trace_rank_")
+_DEFAULTS = (
+    "/tmp/nccl_trace_rank_",
+    "{cache}/torch/nccl_trace_rank_",
+    "{cache}/torch/comm_lib_trace_rank_",
+    "{home}/.cache/torch/nccl_trace_rank_",
+    "{home}/.cache/torch/comm_lib_trace_rank_",
+)
 
 
 class DumpError(Exception):
@@ -45,9 +50,13 @@ def parse(raw: bytes) -> dict[str, Any]:
         data = json.loads(raw) if raw.lstrip()[:1] == b"{" else _Plain(io.BytesIO(raw)).load()
     except DumpError:
         raise
-    except Exception as error:      # a damaged pickle can raise nearly anything
+    except Exception as error:  # a damaged pickle can raise nearly anything
         raise DumpError(f"damaged ({type(error).__name__}: {error})") from None
-    if not isinstance(data, dict) or "version" not in data or not any(key in data for key in ("entries", "pg_config", "pg_status")):
+    if (
+        not isinstance(data, dict)
+        or "version" not in data
+        or not any(key in data for key in ("entries", "pg_config", "pg_status"))
+    ):
         raise DumpError("it has no version, entries and pg_config")
     entries = data.setdefault("entries", [])
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
@@ -187,7 +196,9 @@ def _signature(entry: Mapping[str, Any]) -> str:
     return name if _UNEVEN.search(name) else f"{shown} {entry.get('input_dtypes') or ''}".strip()
 
 
-def _report(name: str, members: list[int], issued: Mapping[int, Mapping[int, Mapping[str, Any]]], dumps: Mapping[int, Any]) -> GroupReport:
+def _report(
+    name: str, members: list[int], issued: Mapping[int, Mapping[int, Mapping[str, Any]]], dumps: Mapping[int, Any]
+) -> GroupReport:
     report = GroupReport(name, members)
     for rank in sorted(issued):
         report.last[rank] = max(issued[rank])
@@ -205,7 +216,8 @@ def _report(name: str, members: list[int], issued: Mapping[int, Mapping[int, Map
         if len(votes) > 1:
             report.mismatch = f"collective {sequence}: " + ", ".join(
                 f"{shown} on rank{'s' if number > 1 else ''} {', '.join(str(rank) for rank in sorted(seen) if seen[rank] == shown)}"
-                for shown, number in votes)
+                for shown, number in votes
+            )
             if votes[0][1] > votes[1][1]:
                 report.odd = sorted(rank for rank, shown in seen.items() if shown != votes[0][0])
             break

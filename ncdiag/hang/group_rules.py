@@ -24,7 +24,9 @@ def call_site(view: View) -> Optional[Tuple[str, str]]:
         return None
     stack = frames_of(main)
     caller = next((frame for frame in stack if is_user(frame)), None) or next(
-        (frame for frame in stack if not frame.native and frame.file and not any(p in frame.file for p in _INTERNAL)), None)
+        (frame for frame in stack if not frame.native and frame.file and not any(p in frame.file for p in _INTERNAL)),
+        None,
+    )
     if caller is None:
         return None
     return view.match.detail or view.stage, f"{caller.file}:{caller.line}"
@@ -33,7 +35,11 @@ def call_site(view: View) -> Optional[Tuple[str, str]]:
 def different_calls(scene: Scene, picture: Picture) -> Iterator[Claim]:
     """All ranks wait for peers, but in different collectives or at different lines: they are out of step."""
     waiting = [view for view in scene.ranks if view.witness and view.waiting in (PEERS, "gpu")]
-    if len(waiting) < 2 or len(waiting) < len(scene.ranks) or any(view.stage in ("mesh", "rendezvous") for view in waiting):
+    if (
+        len(waiting) < 2
+        or len(waiting) < len(scene.ranks)
+        or any(view.stage in ("mesh", "rendezvous") for view in waiting)
+    ):
         return
     places: Dict[Tuple[str, Tuple[str, str]], List[View]] = {}
     for view in waiting:
@@ -42,15 +48,24 @@ def different_calls(scene: Scene, picture: Picture) -> Iterator[Claim]:
             return
         places.setdefault((view.stage, site), []).append(view)
     if len(places) < 2 or len({stage for stage, _ in places}) > 1 or waiting[0].stage == "nccl-init":
-        return      # in the bootstrap of one communicator every rank is at a step of its own
-    evidence = [Evidence(f"stack of {views[0].name}", f"{op} called at {line}") for (_, (op, line)), views in
-                sorted(places.items(), key=lambda item: item[0])]
-    text = "; ".join(f"{names(views)} in {op} ({line})" for (_, (op, line)), views in
-                     sorted(places.items(), key=lambda item: item[0]))
+        return  # in the bootstrap of one communicator every rank is at a step of its own
+    evidence = [
+        Evidence(f"stack of {views[0].name}", f"{op} called at {line}")
+        for (_, (op, line)), views in sorted(places.items(), key=lambda item: item[0])
+    ]
+    text = "; ".join(
+        f"{names(views)} in {op} ({line})"
+        for (_, (op, line)), views in sorted(places.items(), key=lambda item: item[0])
+    )
     odd = _minority(list(places.values()))
-    yield claim("collective-desync", LIKELY if len(waiting) > 2 else POSSIBLE,
-                ("these two differ: " if len(waiting) == 2 else "the ranks wait in different collectives: ") + text, evidence,
-                culprits=odd, where=None if odd else {"stage": waiting[0].stage})
+    yield claim(
+        "collective-desync",
+        LIKELY if len(waiting) > 2 else POSSIBLE,
+        ("these two differ: " if len(waiting) == 2 else "the ranks wait in different collectives: ") + text,
+        evidence,
+        culprits=odd,
+        where=None if odd else {"stage": waiting[0].stage},
+    )
 
 
 def _minority(groups: Sequence[List[View]]) -> List[View]:
@@ -70,18 +85,30 @@ def behind(scene: Scene, picture: Picture) -> Iterator[Claim]:
     if stages_seen <= {"ready", "ray-actor", "serving"} and not _executor_waits(scene, waiting):
         return
     if stages_seen & set(LOOSE):
-        least = _minority([[view for view in waiting if view.stage == name] for name in sorted(stages_seen)]) or waiting[:1]
+        least = (
+            _minority([[view for view in waiting if view.stage == name] for name in sorted(stages_seen)]) or waiting[:1]
+        )
         named = least if len(least) * 2 < len(waiting) and len(waiting) > 2 else []
     else:
         last = min(stages.order(view.stage) for view in waiting)
         least = [view for view in waiting if stages.order(view.stage) == last]
         named = least if len(least) * 2 < len(waiting) else []
     ahead = [view for view in waiting if view.stage != least[0].stage]
-    arrows = [Wait(other.name, view.name, f"in {other.stage}; the other is in {view.stage}")
-              for view in least for other in ahead]
+    arrows = [
+        Wait(other.name, view.name, f"in {other.stage}; the other is in {view.stage}")
+        for view in least
+        for other in ahead
+    ]
     what = f"{names(least)} {stages.describe(least[0].stage)}, {names(ahead)} {stages.describe(ahead[0].stage)}"
-    yield claim("unresolved", POSSIBLE, ("these two differ: " if len(waiting) == 2 else "") + what,
-                [seen(view) for view in (least[0], ahead[0])], culprits=named, where={"stage": least[0].stage}, waits=arrows)
+    yield claim(
+        "unresolved",
+        POSSIBLE,
+        ("these two differ: " if len(waiting) == 2 else "") + what,
+        [seen(view) for view in (least[0], ahead[0])],
+        culprits=named,
+        where={"stage": least[0].stage},
+        waits=arrows,
+    )
 
 
 def _executor_waits(scene: Scene, waiting: Sequence[View]) -> bool:

@@ -52,9 +52,13 @@ _SAYS_LITTLE = ("healthy", "slow-not-hung", "unresolved")
 """What a log says of these proves nothing against what processes do now."""
 
 
-def infer(states: Sequence[RankState], *, ras: Optional[Sequence[Mapping[str, Any]]] = None,
-          flight: Optional[Mapping[int, Mapping[str, Any]]] = None,
-          logs: Optional[Sequence[Cause]] = None) -> Verdict:
+def infer(
+    states: Sequence[RankState],
+    *,
+    ras: Optional[Sequence[Mapping[str, Any]]] = None,
+    flight: Optional[Mapping[int, Mapping[str, Any]]] = None,
+    logs: Optional[Sequence[Cause]] = None,
+) -> Verdict:
     """Which rank holds up the others, and why.
 
     `states`: every process of the engine that could be looked at, of one node or of several. `ras`: NCCL RAS reports in
@@ -98,17 +102,22 @@ def _rank(claims: Sequence[Claim]) -> List[Claim]:
     heads = [found for found in ranked if not _follows(found, ranked)] or ranked[:1]
     for found in ranked:
         if found not in heads:
-            heads[0].cause.secondary.extend(item for item in found.cause.evidence[:2]
-                                            if item not in heads[0].cause.secondary)
+            heads[0].cause.secondary.extend(
+                item for item in found.cause.evidence[:2] if item not in heads[0].cause.secondary
+            )
             heads[0].waits.extend(wait for wait in found.waits if wait not in heads[0].waits)
     return heads
 
 
 def _follows(found: Claim, ranked: Sequence[Claim]) -> bool:
     weight = CONFIDENCES.index(found.cause.confidence)
-    return any(other is not found and brings_about(other.cause.cause, found.cause.cause)
-               and not brings_about(found.cause.cause, other.cause.cause)
-               and CONFIDENCES.index(other.cause.confidence) >= max(weight, 1) for other in ranked)
+    return any(
+        other is not found
+        and brings_about(other.cause.cause, found.cause.cause)
+        and not brings_about(found.cause.cause, other.cause.cause)
+        and CONFIDENCES.index(other.cause.confidence) >= max(weight, 1)
+        for other in ranked
+    )
 
 
 def _merge(kept: Claim, other: Claim) -> None:
@@ -125,11 +134,26 @@ def _unresolved(scene: Scene) -> Claim:
         return claim("unresolved", POSSIBLE, "no process of the engine was seen", where={})
     denied = [view for view in scene.views if not view.state.threads and DENIED in (view.state.stack_error or "")]
     if denied and all(view in denied or view.verdict == "dead" for view in scene.views):
-        return claim("ptrace-denied", SURE, f"the stacks of {names(denied)} may not be read here, so nothing can be said of them",
-                     [Evidence(denied[0].name, denied[0].state.stack_error or "")], where={"node": denied[0].state.node})
+        return claim(
+            "ptrace-denied",
+            SURE,
+            f"the stacks of {names(denied)} may not be read here, so nothing can be said of them",
+            [Evidence(denied[0].name, denied[0].state.stack_error or "")],
+            where={"node": denied[0].state.node},
+        )
     waiting = [view for view in scene.ranks if view.witness]
     if waiting:
-        return claim("unresolved", POSSIBLE, f"{names(waiting)} wait, and nothing that was read shows for whom",
-                     [seen(view) for view in waiting[:4]], where={"stage": waiting[0].stage})
-    return claim("unresolved", POSSIBLE, "what was read of the processes does not show what they do",
-                 [Evidence(view.name, view.state.stack_error or view.state.state) for view in scene.views[:4]], where={})
+        return claim(
+            "unresolved",
+            POSSIBLE,
+            f"{names(waiting)} wait, and nothing that was read shows for whom",
+            [seen(view) for view in waiting[:4]],
+            where={"stage": waiting[0].stage},
+        )
+    return claim(
+        "unresolved",
+        POSSIBLE,
+        "what was read of the processes does not show what they do",
+        [Evidence(view.name, view.state.stack_error or view.state.state) for view in scene.views[:4]],
+        where={},
+    )

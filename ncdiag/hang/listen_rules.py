@@ -26,8 +26,13 @@ def queues(scene: Scene, picture: Picture) -> Iterator[Claim]:
         bad = sorted({host for host in _hosts(view) if loopback(host)})
         takes_part = view.waiting == QUEUE or view.state.role in ("engine-core", "headless")
         if bad and takes_part and (not told or loopback(told)):
-            yield claim("node-ip-wrong-interface", SURE if told else LIKELY, _says(view, bad),
-                        [_listens(view, bad), *chosen(view)], culprits=[view])
+            yield claim(
+                "node-ip-wrong-interface",
+                SURE if told else LIKELY,
+                _says(view, bad),
+                [_listens(view, bad), *chosen(view)],
+                culprits=[view],
+            )
 
 
 def groups(scene: Scene, picture: Picture) -> Iterator[Claim]:
@@ -63,8 +68,9 @@ def _on_loopback(view: View) -> Iterator[Claim]:
     bad = sorted({host for host in hosts if loopback(host)})
     named = {view.state.settings.get("GLOO_SOCKET_IFNAME"), view.state.settings.get("NCCL_SOCKET_IFNAME")} - {None}
     if bad and "lo" in named:
-        yield claim("socket-ifname-wrong", LIKELY, _says(view, bad), [_listens(view, bad), *chosen(view)],
-                    culprits=[view])
+        yield claim(
+            "socket-ifname-wrong", LIKELY, _says(view, bad), [_listens(view, bad), *chosen(view)], culprits=[view]
+        )
     elif bad and len(bad) == len(set(hosts)):
         slug = "socket-ifname-wrong" if named else "hostname-resolves-to-loopback"
         yield claim(slug, LIKELY, _says(view, bad), [_listens(view, bad), *chosen(view)], culprits=[view])
@@ -84,13 +90,18 @@ def _on_odd_network(scene: Scene, picture: Picture, waiting: List[View]) -> Iter
         twice = [host for host in hosts if len(owners[host]) > 1]
         several = "NCCL_SOCKET_IFNAME" not in view.state.settings and bool(set(_hosts(view)) & _usual(picture, view))
         if not (twice or hosts[0].startswith(_BRIDGE) or (not several and (others or len(views) == 1))):
-            continue    # a network of their own, or several at a time, as NCCL does by itself: no fault
+            continue  # a network of their own, or several at a time, as NCCL does by itself: no fault
         likely = bool(twice or hosts[0].startswith(_BRIDGE) or (others and chosen(view)))
         tail = f"; {names(scene.ranks)} have that address on several nodes" if twice else ""
-        yield claim("socket-ifname-wrong", LIKELY if likely else POSSIBLE, f"{view.name} listens for its peers on "
-                    f"{', '.join(hosts)}, the nodes reach each other by other addresses "
-                    f"({', '.join(sorted(_usual(picture, view)))}){tail}", [_listens(view, hosts), *chosen(view)],
-                    culprits=[view])
+        yield claim(
+            "socket-ifname-wrong",
+            LIKELY if likely else POSSIBLE,
+            f"{view.name} listens for its peers on "
+            f"{', '.join(hosts)}, the nodes reach each other by other addresses "
+            f"({', '.join(sorted(_usual(picture, view)))}){tail}",
+            [_listens(view, hosts), *chosen(view)],
+            culprits=[view],
+        )
 
 
 def _usual(picture: Picture, view: View) -> Set[str]:

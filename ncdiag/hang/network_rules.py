@@ -34,38 +34,72 @@ def _dial(picture: Picture, dial: Dial) -> Claim:
     node, home, where = dial.view.state.node, dial.view.home, f"{dial.host}:{dial.port}"
     evidence = [Evidence(f"sockets of {dial.view.name}", f"{dial.socket.state} {dial.socket.local} -> {where}")]
     arrow = [Wait(dial.view.name, dial.listener.name if dial.listener else where, f"SYN_SENT to {where}")]
-    place = {"node": node, "rank": dial.view.rank, "peer": dial.listener.state.node if dial.listener else None,
-             "stage": dial.view.stage}
+    place = {
+        "node": node,
+        "rank": dial.view.rank,
+        "peer": dial.listener.state.node if dial.listener else None,
+        "stage": dial.view.stage,
+    }
     if dial.port == _GCS or dial.view.stage == "ray-connect" or where == dial.view.state.settings.get("RAY_ADDRESS"):
-        return claim("ray-gcs-unreachable", LIKELY, f"{dial.view.name} dials the Ray head at {where} and gets no answer",
-                     evidence, where=place, waits=arrow)
+        return claim(
+            "ray-gcs-unreachable",
+            LIKELY,
+            f"{dial.view.name} dials the Ray head at {where} and gets no answer",
+            evidence,
+            where=place,
+            waits=arrow,
+        )
     if dial.listener is None:
-        return claim("bootstrap-peer-unreachable", POSSIBLE, f"{dial.view.name} dials {where} and gets no answer; who "
-                     "should listen there was not seen", evidence, where=place, waits=arrow)
+        return claim(
+            "bootstrap-peer-unreachable",
+            POSSIBLE,
+            f"{dial.view.name} dials {where} and gets no answer; who should listen there was not seen",
+            evidence,
+            where=place,
+            waits=arrow,
+        )
     other = dial.listener.home
-    evidence.append(Evidence(f"sockets of {dial.listener.name}",
-                             f"LISTEN {dial.host if dial.exact else '*'}:{dial.port}"))
+    evidence.append(
+        Evidence(f"sockets of {dial.listener.name}", f"LISTEN {dial.host if dial.exact else '*'}:{dial.port}")
+    )
     usual = picture.proven(other, home) or picture.known[other]
     if dial.host in usual or (dial.exact and not usual):
         return _blocked(dial, where, evidence, arrow, place, bool(usual))
     if not dial.exact:
-        return claim("node-ip-wrong-interface", LIKELY, f"{dial.view.name} looks for port {dial.port} at {dial.host}, "
-                     f"which no node seen here has; {dial.listener.name} listens on that port", evidence,
-                     culprits=[dial.view], waits=arrow)
+        return claim(
+            "node-ip-wrong-interface",
+            LIKELY,
+            f"{dial.view.name} looks for port {dial.port} at {dial.host}, "
+            f"which no node seen here has; {dial.listener.name} listens on that port",
+            evidence,
+            culprits=[dial.view],
+            waits=arrow,
+        )
     slug = "node-ip-wrong-interface" if dial.view.waiting in (QUEUE, STORE) else "socket-ifname-wrong"
-    return claim(slug, SURE if picture.proven(other, home) else LIKELY,
-                 f"{dial.listener.name} listens on {where}, which {node} does not reach; {node} reaches it at "
-                 f"{', '.join(sorted(usual))}", evidence + chosen(dial.listener), culprits=[dial.listener],
-                 waits=arrow)
+    return claim(
+        slug,
+        SURE if picture.proven(other, home) else LIKELY,
+        f"{dial.listener.name} listens on {where}, which {node} does not reach; {node} reaches it at "
+        f"{', '.join(sorted(usual))}",
+        evidence + chosen(dial.listener),
+        culprits=[dial.listener],
+        waits=arrow,
+    )
 
 
-def _blocked(dial: Dial, where: str, evidence: List[Evidence], arrow: List[Wait], place: Dict[str, Any],
-             proven: bool) -> Claim:
+def _blocked(
+    dial: Dial, where: str, evidence: List[Evidence], arrow: List[Wait], place: Dict[str, Any], proven: bool
+) -> Claim:
     listener = dial.listener
     assert listener is not None
-    return claim("bootstrap-blocked-firewall", LIKELY if proven else POSSIBLE,
-                 f"{listener.name} listens on {where}, the packets of {dial.view.name} to it are dropped", evidence,
-                 where=place, waits=arrow)
+    return claim(
+        "bootstrap-blocked-firewall",
+        LIKELY if proven else POSSIBLE,
+        f"{listener.name} listens on {where}, the packets of {dial.view.name} to it are dropped",
+        evidence,
+        where=place,
+        waits=arrow,
+    )
 
 
 def silent_link(scene: Scene, picture: Picture) -> Iterator[Claim]:
@@ -78,15 +112,30 @@ def silent_link(scene: Scene, picture: Picture) -> Iterator[Claim]:
     both = [(view, socket) for view, socket in stuck if _unheard(socket, ends)]
     for view, socket in both[:1]:
         node = (picture.node_of(split(socket.remote)[0]) or split(socket.remote)[0]).split(" net:")[0]
-        evidence = [Evidence(f"sockets of {v.name}", f"ESTABLISHED {s.local} -> {s.remote}, {s.send_queue} bytes not "
-                             f"acknowledged, {s.retransmits} retransmits") for v, s in both[:4]]
+        evidence = [
+            Evidence(
+                f"sockets of {v.name}",
+                f"ESTABLISHED {s.local} -> {s.remote}, {s.send_queue} bytes not "
+                f"acknowledged, {s.retransmits} retransmits",
+            )
+            for v, s in both[:4]
+        ]
         place = {"node": view.state.node, "peer": node, "stage": view.stage}
         if max(s.send_queue for _, s in both) > _JUMBO and not any((s.remote, s.local) in ends for _, s in both):
-            yield claim("mtu-mismatch", POSSIBLE, f"large messages from {view.state.node} to {node} do not arrive",
-                        evidence, where=place)
-        yield claim("bootstrap-peer-unreachable", LIKELY if len(both) > 1 else POSSIBLE,
-                    f"nothing passes any more between {view.state.node} and {node}; {names(waiting)} wait for each "
-                    "other", evidence, where=place)
+            yield claim(
+                "mtu-mismatch",
+                POSSIBLE,
+                f"large messages from {view.state.node} to {node} do not arrive",
+                evidence,
+                where=place,
+            )
+        yield claim(
+            "bootstrap-peer-unreachable",
+            LIKELY if len(both) > 1 else POSSIBLE,
+            f"nothing passes any more between {view.state.node} and {node}; {names(waiting)} wait for each other",
+            evidence,
+            where=place,
+        )
 
 
 def _unheard(socket: Socket, ends: Set[Tuple[str, str]]) -> bool:
@@ -100,7 +149,10 @@ def lookups(scene: Scene, picture: Picture) -> Iterator[Claim]:
     """A rank waits for the answer of a name server."""
     for view in scene.views:
         if view.waiting == "dns" and view.verdict in ("stuck", "unknown"):
-            yield claim("dns-unresponsive", LIKELY if view.verdict == "stuck" else POSSIBLE,
-                        f"{view.name} waits for a name look-up",
-                        [Evidence(f"stack of {view.name}", view.match.why.name if view.match.why else "dns")],
-                        culprits=[view])
+            yield claim(
+                "dns-unresponsive",
+                LIKELY if view.verdict == "stuck" else POSSIBLE,
+                f"{view.name} waits for a name look-up",
+                [Evidence(f"stack of {view.name}", view.match.why.name if view.match.why else "dns")],
+                culprits=[view],
+            )

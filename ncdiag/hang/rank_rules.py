@@ -22,11 +22,21 @@ def stopped(scene: Scene, picture: Picture) -> Iterator[Claim]:
     halted = [view for view in scene.views if view.verdict == "stopped"]
     for view in halted:
         how = view.state
-        text = ("its cgroup is frozen" if how.frozen else f"debugger {how.tracer} holds it" if how.tracer
-                else f"state {how.state}")
-        yield claim("rank-stopped", SURE if how.state != "t" or how.tracer else LIKELY,
-                    f"{view.name} is stopped ({text})" + _while(view),
-                    [Evidence(f"process {how.pid} on {how.node}", text)], culprits=[view], waits=_waits_for(scene, view))
+        text = (
+            "its cgroup is frozen"
+            if how.frozen
+            else f"debugger {how.tracer} holds it"
+            if how.tracer
+            else f"state {how.state}"
+        )
+        yield claim(
+            "rank-stopped",
+            SURE if how.state != "t" or how.tracer else LIKELY,
+            f"{view.name} is stopped ({text})" + _while(view),
+            [Evidence(f"process {how.pid} on {how.node}", text)],
+            culprits=[view],
+            waits=_waits_for(scene, view),
+        )
 
 
 def _while(view: View) -> str:
@@ -40,17 +50,30 @@ def dead(scene: Scene, picture: Picture) -> Iterator[Claim]:
     managers = [view for view in scene.managers if view.verdict == "dead"]
     if gone and left:
         what = "is a zombie" if all(view.state.state[:1] == "Z" for view in gone) else "ended"
-        yield claim("rank-died", LIKELY, f"{names(gone)} {what}; {names(left)} still wait",
-                    [Evidence(f"process {view.state.pid} on {view.state.node}", view.state.state) for view in gone],
-                    culprits=gone, waits=[wait for view in gone for wait in _waits_for(scene, view)])
+        yield claim(
+            "rank-died",
+            LIKELY,
+            f"{names(gone)} {what}; {names(left)} still wait",
+            [Evidence(f"process {view.state.pid} on {view.state.node}", view.state.state) for view in gone],
+            culprits=gone,
+            waits=[wait for view in gone for wait in _waits_for(scene, view)],
+        )
     elif gone:
-        yield claim("rank-died", POSSIBLE, f"{names(gone)} ended, no rank is left",
-                    [Evidence(f"process {view.state.pid} on {view.state.node}", view.state.state) for view in gone],
-                    culprits=gone)
+        yield claim(
+            "rank-died",
+            POSSIBLE,
+            f"{names(gone)} ended, no rank is left",
+            [Evidence(f"process {view.state.pid} on {view.state.node}", view.state.state) for view in gone],
+            culprits=gone,
+        )
     elif managers and left:
-        yield claim("rank-died", LIKELY, f"{names(managers)} ended; {names(left)} still wait",
-                    [Evidence(f"process {view.state.pid} on {view.state.node}", view.state.state) for view in managers],
-                    culprits=managers)
+        yield claim(
+            "rank-died",
+            LIKELY,
+            f"{names(managers)} ended; {names(left)} still wait",
+            [Evidence(f"process {view.state.pid} on {view.state.node}", view.state.state) for view in managers],
+            culprits=managers,
+        )
 
 
 def orphaned(scene: Scene, picture: Picture) -> Iterator[Claim]:
@@ -59,15 +82,23 @@ def orphaned(scene: Scene, picture: Picture) -> Iterator[Claim]:
     if not scene.absent or not waiting or any(view.stage == "rendezvous" for view in waiting):
         return
     if any(view.stage == "ready" for view in scene.ranks) or picture.strangers(waiting):
-        return      # they came: who is connected, or was ready with the others, only was not seen here
+        return  # they came: who is connected, or was ready with the others, only was not seen here
     homes = {view.home for view in scene.ranks}
     expected = {view.state.settings.get("LOCAL_WORLD_SIZE") for view in scene.ranks} - {None}
-    here = bool(expected) and len(homes) == 1 and all(int(size) > len(scene.ranks) for size in expected if size and
-                                                      size.isdigit())
+    here = (
+        bool(expected)
+        and len(homes) == 1
+        and all(int(size) > len(scene.ranks) for size in expected if size and size.isdigit())
+    )
     text = "should run here and does not" if here else "was not seen here; look at its node too"
-    yield claim("rank-missing", LIKELY if here else POSSIBLE, f"{numbers(scene.absent)} of {scene.world_size} {text}",
-                [seen(view) for view in waiting[:3]], absent=scene.absent,
-                waits=[Wait(view.name, numbers(scene.absent), f"in {view.stage}") for view in waiting])
+    yield claim(
+        "rank-missing",
+        LIKELY if here else POSSIBLE,
+        f"{numbers(scene.absent)} of {scene.world_size} {text}",
+        [seen(view) for view in waiting[:3]],
+        absent=scene.absent,
+        waits=[Wait(view.name, numbers(scene.absent), f"in {view.stage}") for view in waiting],
+    )
 
 
 def outside(scene: Scene, picture: Picture) -> Iterator[Claim]:
@@ -77,8 +108,9 @@ def outside(scene: Scene, picture: Picture) -> Iterator[Claim]:
     above = [view for view in scene.managers if view.witness]
     for view in scene.ranks or scene.managers:
         if view.verdict in ("stuck", "unknown", "progressing") and view.waiting not in _TOLD_ELSEWHERE:
-            yield from _suspect(scene, view, waiting or (idle if _executor_waits(scene) else []) or (
-                above if not scene.ranks else []))
+            yield from _suspect(
+                scene, view, waiting or (idle if _executor_waits(scene) else []) or (above if not scene.ranks else [])
+            )
 
 
 def _executor_waits(scene: Scene) -> bool:
@@ -92,14 +124,30 @@ def _suspect(scene: Scene, view: View, waiting: List[View]) -> Iterator[Claim]:
     elif view.verdict == "stuck" and (waiting or alone or _all_stuck(scene)):
         yield _stuck(view, waiting, alone)
     elif view.verdict == "unknown" and view.waiting in (DISK, HUB) and stages.stage(view.stage).works:
-        yield claim("storage-slow", POSSIBLE, f"{view.name} {_does(view)} and waits for {WAITING[view.waiting or DISK]}; "
-                    "whether bytes arrive was not measured", [seen(view), *_kernel(view)], where=_place(view),
-                    waits=_arrows(waiting, view))
-    elif view.verdict == "unknown" and waiting and view.stage != "unknown" and not (
-            stages.stage(view.stage).works and view.waiting is None):
-        yield claim("rank-stuck-outside-collective", POSSIBLE, f"{view.name} {_does(view)}; {names(waiting)} wait. "
-                    "Whether it moves was not measured", [seen(view)], culprits=[] if len(scene.ranks) == 2 else [view],
-                    where=_place(view), waits=_arrows(waiting, view))
+        yield claim(
+            "storage-slow",
+            POSSIBLE,
+            f"{view.name} {_does(view)} and waits for {WAITING[view.waiting or DISK]}; "
+            "whether bytes arrive was not measured",
+            [seen(view), *_kernel(view)],
+            where=_place(view),
+            waits=_arrows(waiting, view),
+        )
+    elif (
+        view.verdict == "unknown"
+        and waiting
+        and view.stage != "unknown"
+        and not (stages.stage(view.stage).works and view.waiting is None)
+    ):
+        yield claim(
+            "rank-stuck-outside-collective",
+            POSSIBLE,
+            f"{view.name} {_does(view)}; {names(waiting)} wait. Whether it moves was not measured",
+            [seen(view)],
+            culprits=[] if len(scene.ranks) == 2 else [view],
+            where=_place(view),
+            waits=_arrows(waiting, view),
+        )
 
 
 def _all_stuck(scene: Scene) -> bool:
@@ -107,19 +155,28 @@ def _all_stuck(scene: Scene) -> bool:
 
 
 def _stuck(view: View, waiting: List[View], alone: bool) -> Claim:
-    helped = view.waiting == CHILD and stages.stage(view.stage).works      # compilers and the like may wait themselves
+    helped = view.waiting == CHILD and stages.stage(view.stage).works  # compilers and the like may wait themselves
     confidence = LIKELY if view.waiting is not None and (waiting or alone) and not helped else POSSIBLE
     on = f" and waits for {WAITING[view.waiting]}" if view.waiting else " and nothing of it moves"
     tail = f"; {names(waiting)} only wait for it" if waiting else ""
     slug = "storage-slow" if view.waiting == HUB else "rank-stuck-outside-collective"
-    return claim(slug, confidence, f"{view.name} {_does(view)}{on}{tail}", [seen(view), *_kernel(view)],
-                 culprits=[view], waits=_arrows(waiting, view))
+    return claim(
+        slug,
+        confidence,
+        f"{view.name} {_does(view)}{on}{tail}",
+        [seen(view), *_kernel(view)],
+        culprits=[view],
+        waits=_arrows(waiting, view),
+    )
 
 
 def _kernel(view: View) -> List[Evidence]:
     state = view.state
-    words = ", ".join(f"{name} {text}" for name, text in (("state", state.state), ("wchan", state.wchan),
-                                                          ("syscall", state.syscall)) if text)
+    words = ", ".join(
+        f"{name} {text}"
+        for name, text in (("state", state.state), ("wchan", state.wchan), ("syscall", state.syscall))
+        if text
+    )
     return [Evidence(f"/proc/{state.pid} on {state.node}", words)] if words else []
 
 
@@ -133,15 +190,24 @@ def _busy(scene: Scene, view: View, waiting: List[View]) -> Iterator[Claim]:
     if len(waiting) + 1 < len(scene.ranks) or view.stage not in ("program", "unknown") or not activity.busy(progress):
         return
     still = progress.frames_changed is False
-    yield claim("rank-stuck-outside-collective", LIKELY if still else POSSIBLE,
-                f"{view.name} computes in {_frame(view)} ({activity.rate(progress)}) and reads, writes and allocates "
-                f"nothing: an endless loop or a very long calculation; {names(waiting)} only wait for it", [seen(view)],
-                culprits=[view], waits=_arrows(waiting, view))
+    yield claim(
+        "rank-stuck-outside-collective",
+        LIKELY if still else POSSIBLE,
+        f"{view.name} computes in {_frame(view)} ({activity.rate(progress)}) and reads, writes and allocates "
+        f"nothing: an endless loop or a very long calculation; {names(waiting)} only wait for it",
+        [seen(view)],
+        culprits=[view],
+        waits=_arrows(waiting, view),
+    )
 
 
 def _frame(view: View) -> str:
     frame = view.match.why
-    return f"{frame.name} ({frame.file.rsplit('/', 1)[-1]}:{frame.line})" if frame is not None else "code that was not read"
+    return (
+        f"{frame.name} ({frame.file.rsplit('/', 1)[-1]}:{frame.line})"
+        if frame is not None
+        else "code that was not read"
+    )
 
 
 def _does(view: View) -> str:
@@ -162,5 +228,6 @@ def _arrows(waiting: List[View], view: View) -> List[Wait]:
 def _waits_for(scene: Scene, view: View) -> List[Wait]:
     if view.state.role in MANAGERS:
         return []
-    return [Wait(other.name, view.name, f"in {other.stage}") for other in scene.ranks
-            if other is not view and other.witness]
+    return [
+        Wait(other.name, view.name, f"in {other.stage}") for other in scene.ranks if other is not view and other.witness
+    ]

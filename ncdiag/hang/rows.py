@@ -22,8 +22,16 @@ def verdict_of(scene: Scene, ranked: Sequence[Claim]) -> Verdict:
     rows = [_row(view, view in first.culprits, first.waits) for view in scene.views]
     rows += [_absent_row(scene, number, number in first.absent) for number in scene.absent]
     summary = first.cause.summary
-    return Verdict(_kind(scene, first), summary, [found.cause for found in ranked], rows, first.waits,
-                   folds(scene.ranks), _communicators(scene), _next(scene, first))
+    return Verdict(
+        _kind(scene, first),
+        summary,
+        [found.cause for found in ranked],
+        rows,
+        first.waits,
+        folds(scene.ranks),
+        _communicators(scene),
+        _next(scene, first),
+    )
 
 
 def _kind(scene: Scene, first: Claim) -> str:
@@ -58,8 +66,17 @@ def _row(view: View, culprit: bool, waits: Sequence[Wait]) -> RankVerdict:
 
 def _absent_row(scene: Scene, number: int, culprit: bool) -> RankVerdict:
     note = "never came" if culprit else "not seen here"
-    return RankVerdict(None, None, "worker", number, "missing" if culprit else "unknown", "unknown", note=note,
-                       culprit=culprit, name=f"rank {number}")
+    return RankVerdict(
+        None,
+        None,
+        "worker",
+        number,
+        "missing" if culprit else "unknown",
+        "unknown",
+        note=note,
+        culprit=culprit,
+        name=f"rank {number}",
+    )
 
 
 def _communicators(scene: Scene) -> List[Dict[str, Any]]:
@@ -67,8 +84,14 @@ def _communicators(scene: Scene) -> List[Dict[str, Any]]:
     for report in scene.ras:
         for comm in report.get("communicators") or ():
             counts = {rank.get("rank"): rank.get("collective_counts") for rank in comm.get("ranks") or ()}
-            found.append({"name": comm.get("hash"), "size": comm.get("size"), "counts": counts,
-                          "missing": [rank.get("rank") for rank in comm.get("missing_ranks") or ()]})
+            found.append(
+                {
+                    "name": comm.get("hash"),
+                    "size": comm.get("size"),
+                    "counts": counts,
+                    "missing": [rank.get("rank") for rank in comm.get("missing_ranks") or ()],
+                }
+            )
     return found
 
 

@@ -20,9 +20,13 @@ def layout(scene: Scene, picture: Picture) -> Iterator[Claim]:
             sizes.setdefault(view.state.world_size, []).append(view)
     if len(sizes) > 1:
         text = "; ".join(f"{names(views)}: {size}" for size, views in sorted(sizes.items()))
-        yield claim("rank-layout-wrong", LIKELY, f"the ranks do not agree on the world size ({text})",
-                    [Evidence(view.name, f"world size {size}") for size, views in sizes.items() for view in views[:2]],
-                    where={"node": min(sizes.items(), key=lambda item: len(item[1]))[1][0].state.node})
+        yield claim(
+            "rank-layout-wrong",
+            LIKELY,
+            f"the ranks do not agree on the world size ({text})",
+            [Evidence(view.name, f"world size {size}") for size, views in sizes.items() for view in views[:2]],
+            where={"node": min(sizes.items(), key=lambda item: len(item[1]))[1][0].state.node},
+        )
     yield from _same_place(scene)
 
 
@@ -34,19 +38,29 @@ def _same_place(scene: Scene) -> Iterator[Claim]:
             values.setdefault(flag(view, name) or ("0" if name == "node-rank" else "1"), []).append(view)
         clash = [views for views in values.values() if len({view.state.node for view in views}) > 1]
         if name == "node-rank" and clash:
-            yield claim("rank-layout-wrong", LIKELY, f"{names(clash[0])} both have --node-rank {flag(clash[0][0], name)}",
-                        [Evidence(view.name, view.state.title) for view in clash[0]], culprits=clash[0][1:])
+            yield claim(
+                "rank-layout-wrong",
+                LIKELY,
+                f"{names(clash[0])} both have --node-rank {flag(clash[0][0], name)}",
+                [Evidence(view.name, view.state.title) for view in clash[0]],
+                culprits=clash[0][1:],
+            )
         elif name != "node-rank" and len(values) > 1:
             text = "; ".join(f"{views[0].state.node}: {value}" for value, views in sorted(values.items()))
-            yield claim("rank-layout-wrong", LIKELY, f"the nodes were started with different --{name} ({text})",
-                        [Evidence(view.name, view.state.title) for view in heads], where={"node": heads[-1].state.node})
+            yield claim(
+                "rank-layout-wrong",
+                LIKELY,
+                f"the nodes were started with different --{name} ({text})",
+                [Evidence(view.name, view.state.title) for view in heads],
+                where={"node": heads[-1].state.node},
+            )
 
 
 def meeting(scene: Scene, picture: Picture) -> Iterator[Claim]:
     """Ranks that wait at the store."""
     at_store = [view for view in scene.ranks if view.stage == "rendezvous" and view.witness]
     coming = bool(scene.absent) and any(view.verdict == "progressing" for view in scene.managers)
-    if not at_store or coming:      # who starts the ranks that are not there yet is still at work
+    if not at_store or coming:  # who starts the ranks that are not there yet is still at work
         return
     master = _master(scene, picture)
     if master is None:
@@ -88,37 +102,67 @@ def _strayed(scene: Scene, picture: Picture, master: View, port: int, at_store: 
 
 
 def _stray(view: View, told: Optional[Target], master: View, right: Optional[Target], port: int) -> Claim:
-    evidence = [Evidence(f"sockets of {view.name}", f"no connection to port {port}"),
-                Evidence(f"sockets of {master.name}", f"LISTEN *:{port}")]
+    evidence = [
+        Evidence(f"sockets of {view.name}", f"no connection to port {port}"),
+        Evidence(f"sockets of {master.name}", f"LISTEN *:{port}"),
+    ]
     evidence += [Evidence(v.name, t.source) for v, t in ((view, told), (master, right)) if t is not None]
     arrow = [Wait(view.name, master.name, "at the store")]
     if told is not None and told.port not in (None, port):
-        return claim("bootstrap-peer-unreachable", LIKELY, f"{view.name} looks for the store on port {told.port}, "
-                     f"{master.name} holds it on port {port}", evidence, culprits=[view], waits=arrow)
+        return claim(
+            "bootstrap-peer-unreachable",
+            LIKELY,
+            f"{view.name} looks for the store on port {told.port}, {master.name} holds it on port {port}",
+            evidence,
+            culprits=[view],
+            waits=arrow,
+        )
     if told is not None and right is not None and told.host != right.host:
-        return claim("node-ip-wrong-interface", LIKELY, f"{view.name} looks for the store at {told.host}, the others at "
-                     f"{right.host}", evidence, culprits=[view], waits=arrow)
+        return claim(
+            "node-ip-wrong-interface",
+            LIKELY,
+            f"{view.name} looks for the store at {told.host}, the others at {right.host}",
+            evidence,
+            culprits=[view],
+            waits=arrow,
+        )
     place = {"node": view.state.node, "rank": view.rank, "peer": master.state.node, "stage": view.stage}
     enough = told is not None and bool(view.state.sockets or master.state.sockets)
-    return claim("bootstrap-blocked-firewall", LIKELY if enough and told and told.port else POSSIBLE,
-                 f"{master.name} listens on port {port}, and {view.name} is turned away", evidence, where=place,
-                 waits=arrow)
+    return claim(
+        "bootstrap-blocked-firewall",
+        LIKELY if enough and told and told.port else POSSIBLE,
+        f"{master.name} listens on port {port}, and {view.name} is turned away",
+        evidence,
+        where=place,
+        waits=arrow,
+    )
 
 
 def _never_came(scene: Scene, picture: Picture, master: View, port: int, at_store: List[View]) -> Iterator[Claim]:
     clients = picture.joined(port)
-    late = [view for view in scene.ranks if view not in at_store and order(view.stage) < order("rendezvous")
-            and view.verdict not in ("dead",)]
+    late = [
+        view
+        for view in scene.ranks
+        if view not in at_store and order(view.stage) < order("rendezvous") and view.verdict not in ("dead",)
+    ]
     absent = scene.absent
     waits = master.match.why is not None and "waitForWorkers" in master.match.why.name
     enough = len(clients) >= (scene.world_size or 0)
     if late or not scene.world_size or not absent or (enough and not waits):
         return
     arrows = [Wait(master.name, f"rank {number}", "the store waits for it") for number in absent]
-    yield claim("rank-missing", POSSIBLE if enough else LIKELY, f"{len(clients)} of {scene.world_size} ranks came to the store of {master.name}; "
-                f"{numbers(absent)} never did, and no process of it was seen",
-                [Evidence(f"sockets of {master.name}", f"port {port} has {len(clients)} of {scene.world_size} clients"),
-                 seen(master)], absent=absent, waits=arrows)
+    yield claim(
+        "rank-missing",
+        POSSIBLE if enough else LIKELY,
+        f"{len(clients)} of {scene.world_size} ranks came to the store of {master.name}; "
+        f"{numbers(absent)} never did, and no process of it was seen",
+        [
+            Evidence(f"sockets of {master.name}", f"port {port} has {len(clients)} of {scene.world_size} clients"),
+            seen(master),
+        ],
+        absent=absent,
+        waits=arrows,
+    )
 
 
 def _no_master(scene: Scene, at_store: List[View]) -> Iterator[Claim]:
@@ -126,11 +170,23 @@ def _no_master(scene: Scene, at_store: List[View]) -> Iterator[Claim]:
     evidence = [seen(view) for view in at_store[:4]]
     arrow = [Wait(view.name, "the store", "at the store") for view in at_store]
     if 0 in scene.absent and not dialing:
-        yield claim("rank-missing", POSSIBLE, f"{names(at_store)} wait for the store of rank 0, and no process of rank 0 "
-                    "was seen", evidence, absent=[0], waits=arrow)
+        yield claim(
+            "rank-missing",
+            POSSIBLE,
+            f"{names(at_store)} wait for the store of rank 0, and no process of rank 0 was seen",
+            evidence,
+            absent=[0],
+            waits=arrow,
+        )
     elif scene.absent and not dialing:
-        yield claim("rank-missing", POSSIBLE, f"{names(at_store)} wait at the store, and no process of "
-                    f"{numbers(scene.absent)} was seen", evidence, absent=scene.absent, waits=arrow)
+        yield claim(
+            "rank-missing",
+            POSSIBLE,
+            f"{names(at_store)} wait at the store, and no process of {numbers(scene.absent)} was seen",
+            evidence,
+            absent=scene.absent,
+            waits=arrow,
+        )
 
 
 def launchers(scene: Scene, picture: Picture) -> Iterator[Claim]:
@@ -144,7 +200,11 @@ def launchers(scene: Scene, picture: Picture) -> Iterator[Claim]:
     holds = any(socket.state == "LISTEN" for view in waiting for socket in view.state.sockets)
     known = nodes.split(":")[0]
     few = known.isdigit() and here < int(known)
-    yield claim("rank-missing", LIKELY if holds and few else POSSIBLE, f"{names(waiting)} waits for the other nodes: {here} of "
-                f"{nodes} seen here", [seen(waiting[0]), Evidence(waiting[0].name, waiting[0].state.title)],
-                where={"node": waiting[0].state.node, "stage": "rendezvous"},
-                waits=[Wait(view.name, "the other nodes", "torchrun's rendezvous") for view in waiting])
+    yield claim(
+        "rank-missing",
+        LIKELY if holds and few else POSSIBLE,
+        f"{names(waiting)} waits for the other nodes: {here} of {nodes} seen here",
+        [seen(waiting[0]), Evidence(waiting[0].name, waiting[0].state.title)],
+        where={"node": waiting[0].state.node, "stage": "rendezvous"},
+        waits=[Wait(view.name, "the other nodes", "torchrun's rendezvous") for view in waiting],
+    )

@@ -166,7 +166,7 @@ def _rest(file: BinaryIO) -> Iterator[bytes]:
     """The chunks that follow, without the holes of sparse files."""
     while chunk := file.read(CHUNK):
         yield chunk
-        if chunk.count(0) == len(chunk) and not _skip_hole(file):
+        if chunk[0] == 0 and not chunk.strip(b"\0") and not _skip_hole(file):
             return
 
 

@@ -34,10 +34,16 @@ def holder(addresses: Sequence[Address], address: str) -> Optional[str]:
     for local in addresses:
         if ipaddress.ip_address(local.address) == wanted:
             return local.name
-    return "lo" if wanted.is_loopback and any(ipaddress.ip_address(local.address).is_loopback for local in addresses) else None
+    return (
+        "lo"
+        if wanted.is_loopback and any(ipaddress.ip_address(local.address).is_loopback for local in addresses)
+        else None
+    )
 
 
-def gloo(addresses: Sequence[Address], environ: Mapping[str, str], lookup: Optional[Mapping[str, Any]], name: Optional[str]) -> Advertised:
+def gloo(
+    addresses: Sequence[Address], environ: Mapping[str, str], lookup: Optional[Mapping[str, Any]], name: Optional[str]
+) -> Advertised:
     """`lookup`: the facts of the node's own name (`addresses` in getaddrinfo's order, or `error`); None when it was not looked up."""
     wanted = environ.get("GLOO_SOCKET_IFNAME", "")
     if len(wanted) > 1:
@@ -49,7 +55,12 @@ def gloo(addresses: Sequence[Address], environ: Mapping[str, str], lookup: Optio
         interface = holder(addresses, address)
         if interface is not None:
             return Advertised(address, interface, rule)
-    return Advertised("127.0.0.1", "lo", rule, "Unable to resolve hostname to a (local) address. Using the loopback address as fallback.")
+    return Advertised(
+        "127.0.0.1",
+        "lo",
+        rule,
+        "Unable to resolve hostname to a (local) address. Using the loopback address as fallback.",
+    )
 
 
 def _gloo_by_name(addresses: Sequence[Address], wanted: str) -> Advertised:
@@ -72,4 +83,6 @@ def vllm(addresses: Sequence[Address], environ: Mapping[str, str], sources: Opti
         address = sources.get(family)
         if address:
             return Advertised(address, holder(addresses, address), "the source address of the route to " + target)
-    return Advertised("0.0.0.0", None, "no route to the outside", "Failed to get the IP address, using 0.0.0.0 by default.")
+    return Advertised(
+        "0.0.0.0", None, "no route to the outside", "Failed to get the IP address, using 0.0.0.0 by default."
+    )

@@ -37,7 +37,10 @@ def facts(processes: List[ProcessState], said: EventLog, sources: List[Source], 
     idle = [process.facts for process in processes if not process.ranks]
     for communicator in found:
         culprits.name(communicator, idle)
-    versions = sorted({process.facts.version for process in processes if process.facts.version} | {version for _, version, _ in banners})
+    versions = sorted(
+        {process.facts.version for process in processes if process.facts.version}
+        | {version for _, version, _ in banners}
+    )
     return NcclFacts(
         [process.facts for process in processes], found, [event for event, _ in said.found], sources, versions, said.left_out,
         _notes(sources, processes),
@@ -121,7 +124,9 @@ def _notes(sources: List[Source], processes: List[ProcessState]) -> List[str]:
         notes.append(f"{cut} lines are longer than 64 KiB; only their beginning was read")
     joined = sum(source.joined_lines for source in sources)
     if joined:
-        notes.append(f"{joined} lines hold several records; what could not be told apart was left out (NCCL_DEBUG_FILE=…%h.%p keeps processes apart)")
+        notes.append(
+            f"{joined} lines hold several records; what could not be told apart was left out (NCCL_DEBUG_FILE=…%h.%p keeps processes apart)"
+        )
     if processes and all(process.facts.host is None for process in processes):
         notes.append("the lines carry no host and pid, so ranks cannot be told apart")
     return notes

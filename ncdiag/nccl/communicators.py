@@ -24,7 +24,13 @@ _AFTER = {
     state.COMPLETE: "complete",
     state.DESTROYED: "destroyed",
 }
-_BEFORE = {0: "none", state.LOADED: "load", state.INTERFACE: "interface", state.NETWORK: "network", state.CHOSEN: "network"}
+_BEFORE = {
+    0: "none",
+    state.LOADED: "load",
+    state.INTERFACE: "interface",
+    state.NETWORK: "network",
+    state.CHOSEN: "network",
+}
 
 
 def early_start(process: ProcessState) -> Optional[bool]:
@@ -73,7 +79,9 @@ def _links(rank: RankState, tails: Dict[bytes, int]) -> Iterator[Link]:
 
 def group(processes: List[ProcessState]) -> List[Communicator]:
     """Ranks of all processes as communicators, in order of appearance. Sets RankState.facts.process beforehand expected."""
-    keys: Dict[Tuple[Any, ...], List[int]] = {}  # what ranks of one communicator share -> its communicators, by repetition
+    keys: Dict[
+        Tuple[Any, ...], List[int]
+    ] = {}  # what ranks of one communicator share -> its communicators, by repetition
     found: List[Communicator] = []
     states: List[Dict[int, RankState]] = []  # rank number -> rank
     home: Dict[int, int] = {}  # id of a RankState -> communicator
@@ -117,14 +125,18 @@ def _key(rank: RankState, home: Dict[int, int]) -> Tuple[Any, ...]:
 def _place(rank: RankState, candidates: List[int], states: List[Dict[int, RankState]]) -> Optional[int]:
     """The first communicator of this key that lacks the rank; one whose last rank is on the same host is preferred."""
     free = [index for index in candidates if rank.facts.rank not in states[index]]
-    here = [index for index in free if next(reversed(states[index].values())).process.facts.host == rank.process.facts.host]
+    here = [
+        index for index in free if next(reversed(states[index].values())).process.facts.host == rank.process.facts.host
+    ]
     return (here or free or [None])[0]  # type: ignore[list-item]
 
 
 def _fill(communicator: Communicator, ranks: List[RankState], memory: Dict[Alike, Spread]) -> None:
     communicator.ranks = [rank.facts for rank in ranks]
     seen = {rank.facts.rank for rank in ranks}
-    communicator.missing = [] if communicator.nranks > 1 << 20 else [number for number in range(communicator.nranks) if number not in seen]
+    communicator.missing = (
+        [] if communicator.nranks > 1 << 20 else [number for number in range(communicator.nranks) if number not in seen]
+    )
     communicator.stages = _folded([(rank.facts.stage, rank.facts.rank) for rank in ranks])
     communicator.stages = {stage: communicator.stages[stage] for stage in STAGES if stage in communicator.stages}
     orders = [rank.rings for rank in ranks if rank.rings]
@@ -168,7 +180,9 @@ def spread(ranks: List[RankState], memory: Dict[Alike, Spread]) -> Spread:
         for profile, numbers in alike.items():
             for name, value in profile:
                 values.setdefault(name, []).extend((value, number) for number in numbers)
-        memory[key] = {name: _folded(values[name]) for name in sorted(values, key=lambda name: (name.startswith("NCCL_"), name))}
+        memory[key] = {
+            name: _folded(values[name]) for name in sorted(values, key=lambda name: (name.startswith("NCCL_"), name))
+        }
     return {name: dict(found) for name, found in memory[key].items()}
 
 
@@ -192,14 +206,24 @@ def process_profile(process: Process) -> Profile:
 
 def _rank_profile(rank: Rank) -> Profile:
     nvls = None if rank.nvls is None else ("available" if rank.nvls else "not available")
-    numbers = (rank.local_ranks, rank.n_nodes, rank.coll_channels, rank.net_device_count, None if rank.ring_gdr is None else int(rank.ring_gdr))
+    numbers = (
+        rank.local_ranks,
+        rank.n_nodes,
+        rank.coll_channels,
+        rank.net_device_count,
+        None if rank.ring_gdr is None else int(rank.ring_gdr),
+    )
     names = ("local_ranks", "n_nodes", "coll_channels", "local_net_devices", "ring_gdr")
     found = [(name, str(number)) for name, number in zip(names, numbers) if number is not None]
     return tuple([*found, ("nvls", nvls)] if nvls else found)
 
 
 def _device(device: NetDevice) -> str:
-    return device.name + (f":{device.port}" if device.port is not None else "") + (f"/{device.link}" if device.link else "")
+    return (
+        device.name
+        + (f":{device.port}" if device.port is not None else "")
+        + (f"/{device.link}" if device.link else "")
+    )
 
 
 def _subnet(address: Optional[str]) -> Optional[str]:

@@ -19,7 +19,9 @@ def name(communicator: Communicator, idle: List[Process]) -> None:
     if not communicator.ranks:
         return
     waiting = [rank for rank in communicator.ranks if rank.stage not in DONE]
-    communicator.culprits, communicator.reason = _initialising(communicator, waiting) if waiting else _running(communicator)
+    communicator.culprits, communicator.reason = (
+        _initialising(communicator, waiting) if waiting else _running(communicator)
+    )
     if idle and communicator.culprits == communicator.missing and communicator.missing:
         text = ", ".join(f"{process.host} pid {process.pid} (at {process.stage})" for process in idle[:8])
         communicator.reason += f". Here, but without a communicator yet: {text}" + (" …" if len(idle) > 8 else "")
@@ -39,7 +41,10 @@ def _initialising(communicator: Communicator, waiting: List[Rank]) -> Tuple[List
     stages = {rank.stage for rank in communicator.ranks}
     if len(stages) == 1:
         stage = stages.pop()
-        return [], f"all {len(communicator.ranks)} ranks stand at the same stage, {stage}; the log does not tell who is late"
+        return (
+            [],
+            f"all {len(communicator.ranks)} ranks stand at the same stage, {stage}; the log does not tell who is late",
+        )
     lowest = min(stages, key=lambda stage: ORDER[stage])
     slow = [rank.rank for rank in communicator.ranks if rank.stage == lowest]
     if len(slow) * 2 > len(communicator.ranks) and STAGES[lowest] != "nobody":

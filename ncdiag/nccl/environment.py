@@ -18,10 +18,14 @@ LOOKS_LIKE_NCCL = re.compile(r"N[CL]{2,4}_", re.I)
 """Names that were meant for NCCL: NCCL_, and NCLL_, NCL_, nccl_ …"""
 
 GONE = {
-    "NCCL_IB_CUDA_SUPPORT": "it went with 2.4; use NCCL_NET_GDR_LEVEL", "NCCL_IB_GDR_LEVEL": "it went with 2.4; use NCCL_NET_GDR_LEVEL",
-    "NCCL_IB_GDR_READ": "use NCCL_NET_GDR_READ", "NCCL_TREE_THRESHOLD": "it went with 2.5; use NCCL_ALGO",
-    "NCCL_LL_THRESHOLD": "it went with 2.5; use NCCL_PROTO", "NCCL_SINGLE_RING_THRESHOLD": "use NCCL_ALGO and NCCL_PROTO",
-    "NCCL_RINGS": "it went with 2.5; use NCCL_GRAPH_FILE", "NCCL_MNNVL": "only 2.20 had it; use NCCL_MNNVL_ENABLE",
+    "NCCL_IB_CUDA_SUPPORT": "it went with 2.4; use NCCL_NET_GDR_LEVEL",
+    "NCCL_IB_GDR_LEVEL": "it went with 2.4; use NCCL_NET_GDR_LEVEL",
+    "NCCL_IB_GDR_READ": "use NCCL_NET_GDR_READ",
+    "NCCL_TREE_THRESHOLD": "it went with 2.5; use NCCL_ALGO",
+    "NCCL_LL_THRESHOLD": "it went with 2.5; use NCCL_PROTO",
+    "NCCL_SINGLE_RING_THRESHOLD": "use NCCL_ALGO and NCCL_PROTO",
+    "NCCL_RINGS": "it went with 2.5; use NCCL_GRAPH_FILE",
+    "NCCL_MNNVL": "only 2.20 had it; use NCCL_MNNVL_ENABLE",
     "NCCL_TIMEOUT": "NCCL has no time limit for collectives; torch's is the argument timeout of init_process_group",
     "NCCL_COMM_TIMEOUT": "NCCL has no time limit for collectives; torch's is the argument timeout of init_process_group",
     "NCCL_SOCKET_TIMEOUT": "use NCCL_SOCKET_RETRY_CNT and NCCL_SOCKET_RETRY_SLEEP_MSEC (2.24 and newer)",
@@ -32,15 +36,27 @@ GONE = {
 OLD_NAMES = {"NCCL_MAX_NRINGS": "NCCL_MAX_NCHANNELS", "NCCL_MIN_NRINGS": "NCCL_MIN_NCHANNELS"}
 """Still read, under a newer name too."""
 
-TORCH_NAMES = {name: "TORCH_" + name for name in ("NCCL_BLOCKING_WAIT", "NCCL_ASYNC_ERROR_HANDLING", "NCCL_DESYNC_DEBUG", "NCCL_ENABLE_TIMING")}
+TORCH_NAMES = {
+    name: "TORCH_" + name
+    for name in ("NCCL_BLOCKING_WAIT", "NCCL_ASYNC_ERROR_HANDLING", "NCCL_DESYNC_DEBUG", "NCCL_ENABLE_TIMING")
+}
 """PyTorch's old names; never NCCL's. PyTorch still reads them and warns."""
 
-MEANT = {"NCCL_SOCKET_INTERFACE": "NCCL_SOCKET_IFNAME", "NCCL_INTERFACE": "NCCL_SOCKET_IFNAME", "NCCL_NET_IFNAME": "NCCL_SOCKET_IFNAME",
-         "NCCL_ALGORITHM": "NCCL_ALGO", "NCCL_IB_ENABLE": "NCCL_IB_DISABLE", "NCCL_NVLS_DISABLE": "NCCL_NVLS_ENABLE", "NCCL_LOG_LEVEL": "NCCL_DEBUG"}
+MEANT = {
+    "NCCL_SOCKET_INTERFACE": "NCCL_SOCKET_IFNAME",
+    "NCCL_INTERFACE": "NCCL_SOCKET_IFNAME",
+    "NCCL_NET_IFNAME": "NCCL_SOCKET_IFNAME",
+    "NCCL_ALGORITHM": "NCCL_ALGO",
+    "NCCL_IB_ENABLE": "NCCL_IB_DISABLE",
+    "NCCL_NVLS_DISABLE": "NCCL_NVLS_ENABLE",
+    "NCCL_LOG_LEVEL": "NCCL_DEBUG",
+}
 """Names that people make up, and the ones they mean, where spelling alone does not lead there."""
 
-NOT_NCCLS = re.compile(r"NCCL_(?:VERSION|HOME|ROOT|ROOT_DIR|DIR|PATH|LIBRARY|LIBRARIES|LIB_DIR|INCLUDE_DIR|INCLUDE_DIRS|LIB|INC|SO_PATH|DYNAMIC_CHUNK_SIZE|REPO|PKG|PACKAGE"
-                       r"|TESTS?_\w+|(?:SHARP|IBEXT|UCX|FASTRAK|GPUDIRECTTCPX|SHIMNET|INSPECTOR|PROFILE|PLUGIN|TUNER|EXT|LL128_NET|FLIGHT)_\w+)$")
+NOT_NCCLS = re.compile(
+    r"NCCL_(?:VERSION|HOME|ROOT|ROOT_DIR|DIR|PATH|LIBRARY|LIBRARIES|LIB_DIR|INCLUDE_DIR|INCLUDE_DIRS|LIB|INC|SO_PATH|DYNAMIC_CHUNK_SIZE|REPO|PKG|PACKAGE"
+    r"|TESTS?_\w+|(?:SHARP|IBEXT|UCX|FASTRAK|GPUDIRECTTCPX|SHIMNET|INSPECTOR|PROFILE|PLUGIN|TUNER|EXT|LL128_NET|FLIGHT)_\w+)$"
+)
 """Names that images, build systems, network plugins and profilers use."""
 
 
@@ -76,8 +92,14 @@ def table() -> Dict[str, Variable]:
         name, kind, since, until, values = line.split()
         span = re.match(r"(-?\d+)\.\.(\d+)$", values)
         words = () if span or values == "-" else tuple(values.split(","))
-        found["NCCL_" + name] = Variable(kind, parse_version(since), parse_version(until), words,
-                                         int(span.group(1)) if span else None, int(span.group(2)) if span else None)
+        found["NCCL_" + name] = Variable(
+            kind,
+            parse_version(since),
+            parse_version(until),
+            words,
+            int(span.group(1)) if span else None,
+            int(span.group(2)) if span else None,
+        )
     return found
 
 
@@ -91,7 +113,7 @@ def nearest(name: str, known: Iterable[str], prefix: str = "", cutoff: float = 0
     words = set(re.split(r"[^A-Z0-9]+", wanted)) - {""}
     best: Tuple[float, int, Optional[str]] = (cutoff, 0, None)
     for item in known:
-        bare = item[len(prefix):].upper()
+        bare = item[len(prefix) :].upper()
         theirs = re.split(r"[^A-Z0-9]+", bare)
         score = difflib.SequenceMatcher(None, wanted, bare).ratio()
         if theirs[0] and wanted.startswith(theirs[0]):
@@ -110,11 +132,21 @@ def name_problem(name: str, version: Optional[Version] = None) -> Optional[Probl
     if name in GONE:
         return Problem(name, "gone", "NCCL does not read %s: %s" % (name, GONE[name]), "not set", "unset " + name)
     if name in TORCH_NAMES:
-        return Problem(name, "torch-name", "%s is PyTorch's old name, not NCCL's" % name, TORCH_NAMES[name],
-                       "unset %s and, if it is wanted, export %s" % (name, TORCH_NAMES[name]))
+        return Problem(
+            name,
+            "torch-name",
+            "%s is PyTorch's old name, not NCCL's" % name,
+            TORCH_NAMES[name],
+            "unset %s and, if it is wanted, export %s" % (name, TORCH_NAMES[name]),
+        )
     if name in OLD_NAMES:
-        return Problem(name, "old-name", "%s is the old name of %s" % (name, OLD_NAMES[name]), OLD_NAMES[name],
-                       "export %s instead" % OLD_NAMES[name])
+        return Problem(
+            name,
+            "old-name",
+            "%s is the old name of %s" % (name, OLD_NAMES[name]),
+            OLD_NAMES[name],
+            "export %s instead" % OLD_NAMES[name],
+        )
     variable = table().get(name)
     if variable is not None:
         return _version_problem(name, variable, version)
@@ -122,20 +154,41 @@ def name_problem(name: str, version: Optional[Version] = None) -> Optional[Probl
         return None
     near = MEANT.get(name.upper()) or nearest(name, table(), "NCCL_")
     if near:
-        return Problem(name, "unknown-name", "NCCL does not know %s and ignores it; it knows %s" % (name, near), near,
-                       "unset %s; export %s=…" % (name, near))
-    return Problem(name, "noted", "NCCL up to 2.32 does not know %s; a plugin may" % name, "a name that NCCL knows", "unset it if nothing else reads it")
+        return Problem(
+            name,
+            "unknown-name",
+            "NCCL does not know %s and ignores it; it knows %s" % (name, near),
+            near,
+            "unset %s; export %s=…" % (name, near),
+        )
+    return Problem(
+        name,
+        "noted",
+        "NCCL up to 2.32 does not know %s; a plugin may" % name,
+        "a name that NCCL knows",
+        "unset it if nothing else reads it",
+    )
 
 
 def _version_problem(name: str, variable: Variable, version: Optional[Version]) -> Optional[Problem]:
     if version is None:
         return None
     if variable.since is not None and version < variable.since:
-        return Problem(name, "too-new", "NCCL %s ignores %s, which came with %s" % (dotted(version), name, dotted(variable.since)),
-                       "NCCL %s or newer" % dotted(variable.since), "unset it, or use a newer NCCL")
+        return Problem(
+            name,
+            "too-new",
+            "NCCL %s ignores %s, which came with %s" % (dotted(version), name, dotted(variable.since)),
+            "NCCL %s or newer" % dotted(variable.since),
+            "unset it, or use a newer NCCL",
+        )
     if variable.until is not None and version > variable.until:
-        return Problem(name, "gone", "NCCL %s ignores %s, which %s was the last to read" % (dotted(version), name, dotted(variable.until)),
-                       "not set", "unset " + name)
+        return Problem(
+            name,
+            "gone",
+            "NCCL %s ignores %s, which %s was the last to read" % (dotted(version), name, dotted(variable.until)),
+            "not set",
+            "unset " + name,
+        )
     return None
 
 
@@ -160,7 +213,11 @@ def _number(variable: Variable, value: str) -> Optional[Tuple[str, str, str]]:
     expected = _range(variable)
     if re.match(r"\s*[+-]?\d", value) is None:
         meant = {"true": 1, "yes": 1, "on": 1, "false": 0, "no": 0, "off": 0}.get(value.strip().lower())
-        return "is no number: NCCL reads it as 0", expected, "export %(name)s=" + (str(meant) if meant is not None else "<number>")
+        return (
+            "is no number: NCCL reads it as 0",
+            expected,
+            "export %(name)s=" + (str(meant) if meant is not None else "<number>"),
+        )
     if re.match(r"\s*[+-]?(?:0[xX][0-9a-fA-F]+|\d+)\s*$", value) is None:
         return "has text behind the number: NCCL reads %s" % read, expected, "export %%(name)s=%s" % read
     if re.match(r"\s*[+-]?0\d", value):
@@ -179,11 +236,21 @@ def _words(variable: Variable, value: str) -> Optional[Tuple[str, str, str]]:
         if value in variable.words or (variable.kind == "level" and value[0].isdigit()):
             return None
         meant = folded.get(value.strip().lower()) or nearest(value, variable.words)
-        return "is ignored: it must be exactly one of %s" % known, known, "export %(name)s=" + (meant or "<one of them>")
+        return (
+            "is ignored: it must be exactly one of %s" % known,
+            known,
+            "export %(name)s=" + (meant or "<one of them>"),
+        )
     if variable.kind == "anycase" and value.lower() not in folded:
-        return "is none of %s" % known, known, "export %(name)s=" + (nearest(value.strip(), variable.words, "", 0.6) or "<one of them>")
+        return (
+            "is none of %s" % known,
+            known,
+            "export %(name)s=" + (nearest(value.strip(), variable.words, "", 0.6) or "<one of them>"),
+        )
     if variable.kind == "list":
-        strange = [item for item in re.split(r"[,;:]", value.lstrip("^")) if item.lstrip("^").lower() not in folded and item]
+        strange = [
+            item for item in re.split(r"[,;:]", value.lstrip("^")) if item.lstrip("^").lower() not in folded and item
+        ]
         if strange:
             return "holds %s, which NCCL does not know" % ", ".join(strange), known, "export %(name)s=<of those>"
     return None

@@ -12,7 +12,16 @@ from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 from .log_facts import Event
 
-RESULTS = {1: "unhandled CUDA error", 2: "system error", 3: "internal error", 4: "invalid argument", 5: "invalid usage", 6: "remote error", 7: "in progress", 8: "timeout"}
+RESULTS = {
+    1: "unhandled CUDA error",
+    2: "system error",
+    3: "internal error",
+    4: "invalid argument",
+    5: "invalid usage",
+    6: "remote error",
+    7: "in progress",
+    8: "timeout",
+}
 WC_STATUS = {
     0: "SUCCESS", 1: "LOC_LEN_ERR", 2: "LOC_QP_OP_ERR", 3: "LOC_EEC_OP_ERR", 4: "LOC_PROT_ERR", 5: "WR_FLUSH_ERR", 6: "MW_BIND_ERR",
     7: "BAD_RESP_ERR", 8: "LOC_ACCESS_ERR", 9: "REM_INV_REQ_ERR", 10: "REM_ACCESS_ERR", 11: "REM_OP_ERR", 12: "RETRY_EXC_ERR",
@@ -164,7 +173,9 @@ INFO_HINTS = re.compile(
     rb"[Ss]elected [Pp]rovider|No eligible|mixed local|mismatch|marked as failed|speed change|WQE s|magic|is unsupported|Unable to|[Aa]bort"
 )
 _NOISE = re.compile(r"Failed to find nccl\w+Plugin|No plugin found|Failed to (?:find|open) \S*(?:symbol|mlx5dv)")
-_GID = re.compile(r"localGid (?P<local_gid>[0-9a-fA-F:.]+)|remoteGids? ?(?P<remote_gid>[0-9a-fA-F:.]+)|\bhca (?P<device>[\w.+-]+)")
+_GID = re.compile(
+    r"localGid (?P<local_gid>[0-9a-fA-F:.]+)|remoteGids? ?(?P<remote_gid>[0-9a-fA-F:.]+)|\bhca (?P<device>[\w.+-]+)"
+)
 
 
 def ends_a_rank(event: Event) -> bool:
@@ -207,7 +218,9 @@ def _more(kind: str, fields: Dict[str, Any], message: str) -> Dict[str, Any]:
     return fields
 
 
-_VOLATILE = frozenset(["opcode", "len", "qp", "attempt", "wait_ms", "peer_port", "remote_gid", "received", "bytes", "path"])
+_VOLATILE = frozenset(
+    ["opcode", "len", "qp", "attempt", "wait_ms", "peer_port", "remote_gid", "received", "bytes", "path"]
+)
 _POINTER = re.compile(r"0x[0-9a-f]+|\d+")
 
 

@@ -27,13 +27,17 @@ def parse_nft(text: str) -> List[Dict[str, Any]]:
         elif words[:1] in (["set"], ["map"]) and tables:
             chain = None
             elements = re.search(r"elements = \{([^}]*)\}", line)
-            tables[-1]["sets"][words[1]] = [item.strip() for item in elements.group(1).split(",")][:2000] if elements else []
+            tables[-1]["sets"][words[1]] = (
+                [item.strip() for item in elements.group(1).split(",")][:2000] if elements else []
+            )
         elif words[:1] == ["chain"] and tables:
             chain = {"hook": None, "kind": None, "policy": "accept", "rules": []}
             tables[-1]["chains"][words[1]] = chain
         elif words[:1] == ["type"] and chain is not None and "hook" in words:
             policy = re.search(r"policy (\w+)", line)
-            chain.update(kind=words[1], hook=words[words.index("hook") + 1], policy=policy.group(1) if policy else "accept")
+            chain.update(
+                kind=words[1], hook=words[words.index("hook") + 1], policy=policy.group(1) if policy else "accept"
+            )
         elif words and words != ["}"] and chain is not None:
             chain["rules"].append(line.strip())
     return _needed(tables)
@@ -62,7 +66,11 @@ def _needed(tables: Sequence[Dict[str, Any]]) -> List[Dict[str, Any]]:
     for table in tables:
         if table["family"] not in ("ip", "ip6", "inet"):
             continue
-        todo = [name for name, chain in table["chains"].items() if chain["hook"] in HOOKS["in"] + HOOKS["out"] and chain["kind"] != "nat"]
+        todo = [
+            name
+            for name, chain in table["chains"].items()
+            if chain["hook"] in HOOKS["in"] + HOOKS["out"] and chain["kind"] != "nat"
+        ]
         wanted: Set[str] = set()
         while todo:
             name = todo.pop()
@@ -72,7 +80,13 @@ def _needed(tables: Sequence[Dict[str, Any]]) -> List[Dict[str, Any]]:
         if wanted:
             chains = {name: chain for name, chain in table["chains"].items() if name in wanted}
             used = set(re.findall(r"@(\S+)", "\n".join(rule for chain in chains.values() for rule in chain["rules"])))
-            kept.append({**table, "chains": chains, "sets": {name: items for name, items in table["sets"].items() if name in used}})
+            kept.append(
+                {
+                    **table,
+                    "chains": chains,
+                    "sets": {name: items for name, items in table["sets"].items() if name in used},
+                }
+            )
     return kept
 
 
@@ -85,21 +99,36 @@ def parse_iptables(text: str, family: str = "ip") -> List[Dict[str, Any]]:
         elif line.startswith(":") and tables:
             name, policy = line[1:].split()[:2]
             base = name in ("PREROUTING", "INPUT", "OUTPUT", "POSTROUTING") and policy != "-"
-            tables[-1]["chains"][name] = {"hook": name.lower() if base else None, "kind": "nat" if tables[-1]["name"] == "nat" else "filter",
-                                          "policy": policy.lower() if policy != "-" else "accept", "rules": []}
+            tables[-1]["chains"][name] = {
+                "hook": name.lower() if base else None,
+                "kind": "nat" if tables[-1]["name"] == "nat" else "filter",
+                "policy": policy.lower() if policy != "-" else "accept",
+                "rules": [],
+            }
         elif line.startswith("-A ") and tables:
             words = [quoted or plain for quoted, plain in re.findall(r'"([^"]*)"|(\S+)', line)]
-            tables[-1]["chains"].setdefault(words[1], {"hook": None, "kind": "filter", "policy": "accept", "rules": []})["rules"].append(
-                _from_iptables(words[2:], family))
+            tables[-1]["chains"].setdefault(
+                words[1], {"hook": None, "kind": "filter", "policy": "accept", "rules": []}
+            )["rules"].append(_from_iptables(words[2:], family))
     return _needed(tables)
 
 
 def _from_iptables(words: List[str], family: str) -> str:
     """One rule in nft's words; a match that is not translated stays as a word that no one understands."""
     proto = words[words.index("-p") + 1] if "-p" in words else "th"
-    simple = {"-i": "iifname", "-o": "oifname", "-s": family + " saddr", "-d": family + " daddr", "-p": "meta l4proto",
-              "--dport": proto + " dport", "--sport": proto + " sport", "--dports": proto + " dport", "--sports": proto + " sport",
-              "--ctstate": "ct state", "--state": "ct state"}
+    simple = {
+        "-i": "iifname",
+        "-o": "oifname",
+        "-s": family + " saddr",
+        "-d": family + " daddr",
+        "-p": "meta l4proto",
+        "--dport": proto + " dport",
+        "--sport": proto + " sport",
+        "--dports": proto + " dport",
+        "--sports": proto + " sport",
+        "--ctstate": "ct state",
+        "--state": "ct state",
+    }
     found, negated, place = [], "", 0
     while place < len(words):
         word, value = words[place], words[place + 1] if place + 1 < len(words) else ""
@@ -108,16 +137,39 @@ def _from_iptables(words: List[str], family: str) -> str:
             negated, place = "!= ", place - 1
             continue
         if word in simple:
-            value = value.lower() if "state" in simple[word] else value.replace(":", "-") if "port" in word else value.replace("+", "*")
-            found.append("%s %s%s" % (simple[word], negated, "{ %s }" % value if "," in value and "state" not in simple[word] else value))
+            value = (
+                value.lower()
+                if "state" in simple[word]
+                else value.replace(":", "-")
+                if "port" in word
+                else value.replace("+", "*")
+            )
+            found.append(
+                "%s %s%s"
+                % (simple[word], negated, "{ %s }" % value if "," in value and "state" not in simple[word] else value)
+            )
         elif word in ("-j", "-g"):
-            verdict = {"ACCEPT": "accept", "DROP": "drop", "REJECT": "reject", "RETURN": "return", "LOG": "", "NFLOG": "", "MARK": "", "CONNMARK": ""}
+            verdict = {
+                "ACCEPT": "accept",
+                "DROP": "drop",
+                "REJECT": "reject",
+                "RETURN": "return",
+                "LOG": "",
+                "NFLOG": "",
+                "MARK": "",
+                "CONNMARK": "",
+            }
             found.append(verdict.get(value, ("jump " if word == "-j" else "goto ") + value))
             break
-        elif word == "--comment" or (word == "-m" and value in ("tcp", "udp", "comment", "conntrack", "state", "multiport", "mark")):
+        elif word == "--comment" or (
+            word == "-m" and value in ("tcp", "udp", "comment", "conntrack", "state", "multiport", "mark")
+        ):
             continue
         elif word == "--mark":
-            found.append("meta mark & %s %s %s" % (value.partition("/")[2] or "0xffffffff", negated.strip() or "==", value.partition("/")[0]))
+            found.append(
+                "meta mark & %s %s %s"
+                % (value.partition("/")[2] or "0xffffffff", negated.strip() or "==", value.partition("/")[0])
+            )
         else:
             found.append("match:%s" % word)
             place -= 0 if value and not value.startswith("-") else 1

@@ -44,7 +44,9 @@ class Address(NamedTuple):
     def holds(self, other: str) -> bool:
         """Whether `other` is an address of this one's network."""
         try:
-            return ipaddress.ip_address(other) in ipaddress.ip_network("%s/%d" % (self.address, self.prefix), strict=False)
+            return ipaddress.ip_address(other) in ipaddress.ip_network(
+                "%s/%d" % (self.address, self.prefix), strict=False
+            )
         except ValueError:
             return False
 
@@ -83,17 +85,23 @@ def parse(value: str) -> Filter:
     exclude = value.startswith("^")
     value = value[1:] if exclude else value
     exact = value.startswith("=")
-    names = [item.partition(":")[0] for item in value[1 if exact else 0:].split(",")]
+    names = [item.partition(":")[0] for item in value[1 if exact else 0 :].split(",")]
     return Filter(tuple(name for name in names if name)[:MAX_INTERFACES], exclude, exact)
 
 
-def _find(addresses: Sequence[Address], wanted: str, family: Optional[str], version: Version, limit: int) -> List[Address]:
+def _find(
+    addresses: Sequence[Address], wanted: str, family: Optional[str], version: Version, limit: int
+) -> List[Address]:
     accepts = parse(wanted)
     found: Dict[str, Address] = {}
     for address in addresses:
         if len(found) >= limit:
             break
-        usable = (address.running or version < RUNNING_SINCE) and family in (None, address.family) and address.address != "::1"
+        usable = (
+            (address.running or version < RUNNING_SINCE)
+            and family in (None, address.family)
+            and address.address != "::1"
+        )
         if usable and accepts.lets(address.name):
             found.setdefault(address.name, address)
     return list(found.values())
@@ -107,7 +115,9 @@ def _by_comm_id(addresses: Sequence[Address], comm_id: str) -> Optional[List[Add
     return [address for address in addresses if address.holds(match.group(1) or match.group(2))][:1]
 
 
-def _find_default(addresses: Sequence[Address], environ: Mapping[str, str], family: Optional[str], version: Version, limit: int) -> Choice:
+def _find_default(
+    addresses: Sequence[Address], environ: Mapping[str, str], family: Optional[str], version: Version, limit: int
+) -> Choice:
     found = _find(addresses, "ib", family, version, limit)
     if found:
         return Choice(found, "default order: an interface whose name begins with ib comes first")
@@ -121,7 +131,9 @@ def _find_default(addresses: Sequence[Address], environ: Mapping[str, str], fami
     last = ["docker", "lo", "virbr"] if version >= RUNNING_SINCE else ["docker", "lo"]
     found = _find(addresses, "^" + ",".join(last), family, version, limit)
     if found:
-        return Choice(found, "default order: the first interface that is not %s" % ", ".join(name + "*" for name in last))
+        return Choice(
+            found, "default order: the first interface that is not %s" % ", ".join(name + "*" for name in last)
+        )
     for name in last:
         found = _find(addresses, name, family, version, limit)
         if found:
@@ -129,8 +141,12 @@ def _find_default(addresses: Sequence[Address], environ: Mapping[str, str], fami
     return Choice([], "default order", "Bootstrap : no socket interface found")
 
 
-def transport(addresses: Sequence[Address], environ: Mapping[str, str], version: Version = NEWEST_READ,
-              limit: int = MAX_INTERFACES) -> Choice:
+def transport(
+    addresses: Sequence[Address],
+    environ: Mapping[str, str],
+    version: Version = NEWEST_READ,
+    limit: int = MAX_INTERFACES,
+) -> Choice:
     """The interfaces of the socket transport, best first. `addresses` in getifaddrs order, `environ` with the conf files in it."""
     family = FAMILIES.get(environ.get("NCCL_SOCKET_FAMILY", ""))
     wanted = environ.get("NCCL_SOCKET_IFNAME", "")
@@ -148,27 +164,72 @@ def bootstrap(addresses: Sequence[Address], environ: Mapping[str, str], version:
     matched = _by_comm_id(addresses, comm_id)
     if matched is None:
         return Choice([], "NCCL_COMM_ID=%s names a host; the interface in its subnet is taken" % comm_id)
-    return Choice(matched, "the interface in the subnet of NCCL_COMM_ID=%s" % comm_id,
-                  None if matched else "NET/Socket : No usable listening interface found")
+    return Choice(
+        matched,
+        "the interface in the subnet of NCCL_COMM_ID=%s" % comm_id,
+        None if matched else "NET/Socket : No usable listening interface found",
+    )
 
 
 VIRTUAL_NAMES = (
-    ("docker", "a Docker bridge"), ("br-", "a Docker network's bridge"), ("podman", "a Podman bridge"), ("nerdctl", "a nerdctl bridge"),
-    ("cni", "a Kubernetes CNI bridge"), ("cali", "a Calico pod link"), ("vxlan.calico", "Calico's overlay"), ("flannel", "Flannel's overlay"),
-    ("cilium", "a Cilium link"), ("lxc", "a Cilium or LXC link"), ("lxdbr", "an LXD bridge"), ("kube-", "a Kubernetes service link"),
-    ("nodelocaldns", "a DNS cache's link"), ("antrea", "Antrea's gateway"), ("genev_sys", "a Geneve overlay"), ("weave", "Weave's overlay"),
-    ("ovn", "an OVN link"), ("ovs", "an Open vSwitch link"), ("virbr", "a libvirt bridge"), ("vnet", "a virtual machine's link"),
-    ("vmnet", "a VMware link"), ("vboxnet", "a VirtualBox link"), ("veth", "a container link"), ("tailscale", "a Tailscale tunnel"),
-    ("wg", "a WireGuard tunnel"), ("zt", "a ZeroTier tunnel"), ("nebula", "a Nebula tunnel"), ("tun", "a tunnel"), ("tap", "a tap device"),
-    ("ppp", "a PPP link"), ("vxlan", "an overlay"), ("gre", "a GRE tunnel"), ("sit", "an IPv6 tunnel"), ("ipip", "an IP tunnel"),
-    ("tunl", "an IP tunnel"), ("ip6tnl", "an IPv6 tunnel"), ("dummy", "a dummy link"), ("ifb", "a traffic-shaping link"),
+    ("docker", "a Docker bridge"),
+    ("br-", "a Docker network's bridge"),
+    ("podman", "a Podman bridge"),
+    ("nerdctl", "a nerdctl bridge"),
+    ("cni", "a Kubernetes CNI bridge"),
+    ("cali", "a Calico pod link"),
+    ("vxlan.calico", "Calico's overlay"),
+    ("flannel", "Flannel's overlay"),
+    ("cilium", "a Cilium link"),
+    ("lxc", "a Cilium or LXC link"),
+    ("lxdbr", "an LXD bridge"),
+    ("kube-", "a Kubernetes service link"),
+    ("nodelocaldns", "a DNS cache's link"),
+    ("antrea", "Antrea's gateway"),
+    ("genev_sys", "a Geneve overlay"),
+    ("weave", "Weave's overlay"),
+    ("ovn", "an OVN link"),
+    ("ovs", "an Open vSwitch link"),
+    ("virbr", "a libvirt bridge"),
+    ("vnet", "a virtual machine's link"),
+    ("vmnet", "a VMware link"),
+    ("vboxnet", "a VirtualBox link"),
+    ("veth", "a container link"),
+    ("tailscale", "a Tailscale tunnel"),
+    ("wg", "a WireGuard tunnel"),
+    ("zt", "a ZeroTier tunnel"),
+    ("nebula", "a Nebula tunnel"),
+    ("tun", "a tunnel"),
+    ("tap", "a tap device"),
+    ("ppp", "a PPP link"),
+    ("vxlan", "an overlay"),
+    ("gre", "a GRE tunnel"),
+    ("sit", "an IPv6 tunnel"),
+    ("ipip", "an IP tunnel"),
+    ("tunl", "an IP tunnel"),
+    ("ip6tnl", "an IPv6 tunnel"),
+    ("dummy", "a dummy link"),
+    ("ifb", "a traffic-shaping link"),
 )
 """Beginnings of the names that software gives to its links, and what they are; the first that fits counts."""
 
-VIRTUAL_KINDS = {"bridge": "a bridge without a network card in it", "vxlan": "an overlay", "geneve": "an overlay", "tun": "a tunnel",
-                 "wireguard": "a WireGuard tunnel", "dummy": "a dummy link", "ifb": "a traffic-shaping link", "gre": "a GRE tunnel",
-                 "gretap": "a GRE tunnel", "ip6gre": "a GRE tunnel", "ipip": "an IP tunnel", "sit": "an IPv6 tunnel", "ip6tnl": "an IPv6 tunnel",
-                 "vcan": "no network at all", "nlmon": "no network at all"}
+VIRTUAL_KINDS = {
+    "bridge": "a bridge without a network card in it",
+    "vxlan": "an overlay",
+    "geneve": "an overlay",
+    "tun": "a tunnel",
+    "wireguard": "a WireGuard tunnel",
+    "dummy": "a dummy link",
+    "ifb": "a traffic-shaping link",
+    "gre": "a GRE tunnel",
+    "gretap": "a GRE tunnel",
+    "ip6gre": "a GRE tunnel",
+    "ipip": "an IP tunnel",
+    "sit": "an IPv6 tunnel",
+    "ip6tnl": "an IPv6 tunnel",
+    "vcan": "no network at all",
+    "nlmon": "no network at all",
+}
 """IFLA_INFO_KIND of links that no cable stands behind. A veth is not in it: inside a pod the only link is one."""
 
 
@@ -191,13 +252,20 @@ def local_addresses(facts: Optional[Mapping[str, Any]]) -> List[Address]:
     if not facts:
         return []
     running = {link["name"] for link in facts["links"] if "RUNNING" in link["flags"]}
-    return [Address(entry["name"], entry["address"], entry["prefix"], entry["interface"] in running) for entry in facts["addresses"]]
+    return [
+        Address(entry["name"], entry["address"], entry["prefix"], entry["interface"] in running)
+        for entry in facts["addresses"]
+    ]
 
 
 def natures(facts: Mapping[str, Any]) -> Dict[str, Optional[str]]:
     """Interface -> what kind of virtual link it is, None for one that reaches other machines. `facts`: of the probe `interfaces`."""
     links = facts["links"]
-    cards = [link["name"] for link in links if link["driver"] or link["bond_mode"] or link["kind"] in ("bond", "team", "ipoib")]
+    cards = [
+        link["name"]
+        for link in links
+        if link["driver"] or link["bond_mode"] or link["kind"] in ("bond", "team", "ipoib")
+    ]
     cards += [link["name"] for link in links if link["lower"] in cards]  # a VLAN or macvlan of one
     reaching = set(cards)
     members: Dict[str, List[str]] = {}

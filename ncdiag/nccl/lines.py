@@ -14,7 +14,16 @@ BLOCK = 128 * 1024  # bytes worked on at a time; a size that stays in the cache 
 
 _ANSI = re.compile(rb"\x1b(?:\[[0-9;?]{0,64}[ -/]{0,4}[@-~]|\][^\x07\x1b\n]{0,256}(?:\x07|\x1b\\)|[@-Z\\^_])")
 _DOCKER = re.compile(rb'^\{"log":"([^"\\\n]*(?:\\.[^"\\\n]*)*)"[^\n]*\}$', re.M)
-_DOCKER_ESCAPES = {b"\\n": b"", b"\\r": b"", b"\\t": b"\t", b'\\"': b'"', b"\\\\": b"\\", b"\\u003c": b"<", b"\\u003e": b">", b"\\u0026": b"&"}
+_DOCKER_ESCAPES = {
+    b"\\n": b"",
+    b"\\r": b"",
+    b"\\t": b"\t",
+    b'\\"': b'"',
+    b"\\\\": b"\\",
+    b"\\u003c": b"<",
+    b"\\u003e": b">",
+    b"\\u0026": b"&",
+}
 _DOCKER_ESCAPE = re.compile(rb'\\(?:u003[ce]|u0026|[nrt"\\])')
 
 
@@ -111,12 +120,26 @@ def speaker(head: bytes) -> Speaker:
         host, pid, tid, dev, file, line, function = match.groups()
         code = _text(file) + ":" + _text(line) if file else None
         return Speaker(
-            _text(host), int(pid), int(tid), int(dev) if dev else None, code, _text(function) if function else None, _text(head[: match.start()])
+            _text(host),
+            int(pid),
+            int(tid),
+            int(dev) if dev else None,
+            code,
+            _text(function) if function else None,
+            _text(head[: match.start()]),
         )
     match = _CODE.search(head)
     if match:
         file, line, function = match.groups()
-        return Speaker(None, None, None, None, _text(file) + ":" + _text(line), _text(function) if function else None, _text(head[: match.start()]))
+        return Speaker(
+            None,
+            None,
+            None,
+            None,
+            _text(file) + ":" + _text(line),
+            _text(function) if function else None,
+            _text(head[: match.start()]),
+        )
     return Speaker(None, None, None, None, None, None, _text(head))
 
 
@@ -139,7 +162,11 @@ def label(before: str) -> Dict[str, Any]:
     for by, pattern in _LABELS:
         match = pattern.search(before)
         if match:
-            found = {key: int(value) if key in ("rank", "pid") else value for key, value in match.groupdict().items() if value}
+            found = {
+                key: int(value) if key in ("rank", "pid") else value
+                for key, value in match.groupdict().items()
+                if value
+            }
             return {"by": by, **found}
     return {}
 

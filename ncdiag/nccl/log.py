@@ -119,7 +119,13 @@ class NcclLog:
     def _read(self, lines: List[bytes], number: int) -> None:
         """The hot loop, about half a microsecond a line: channel lines of the same speaker in a row, other channel lines, other INFO lines."""
         heads, actions, noise, source = self._speakers.heads, self._actions, messages.NOISE, self._source.name
-        run, cut, links, speaks, last = b"\n", 0, _NO_LINKS, None, b""  # the speaker of the last channel line, as prefix and as thread
+        run, cut, links, speaks, last = (
+            b"\n",
+            0,
+            _NO_LINKS,
+            None,
+            b"",
+        )  # the speaker of the last channel line, as prefix and as thread
         number -= 1
         for text in lines:
             number += 1
@@ -234,11 +240,15 @@ class NcclLog:
             if level == "INFO":
                 self._info(text[: records[0].start()], text[records[0].end() :], at)
             else:
-                self._events.add(thread, text[: records[0].start()], level, self._unrepeated(text[records[0].end() :]), at)
+                self._events.add(
+                    thread, text[: records[0].start()], level, self._unrepeated(text[records[0].end() :]), at
+                )
         else:
             banner = messages.VERSION.search(text)
             if banner and len(self._banners) < 10_000:
-                self._banners.append((at[0], banner.group(1).decode(), banner.group(2).decode() if banner.group(2) else None))
+                self._banners.append(
+                    (at[0], banner.group(1).decode(), banner.group(2).decode() if banner.group(2) else None)
+                )
 
     def _unrepeated(self, message: bytes) -> bytes:
         """The message without Ray's note that other processes said it too, which is counted."""

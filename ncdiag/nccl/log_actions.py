@@ -62,7 +62,9 @@ def network(thread: Thread, at: At, name: str) -> None:
     thread.process.mark(state.CHOSEN, at)
 
 
-def devices(thread: Thread, at: At, devices: Tuple[Tuple[Any, ...], ...], ordering: Optional[bool], oob: Tuple[str, ...]) -> None:
+def devices(
+    thread: Thread, at: At, devices: Tuple[Tuple[Any, ...], ...], ordering: Optional[bool], oob: Tuple[str, ...]
+) -> None:
     process = thread.process
     process.facts.net_devices = [NetDevice(*device) for device in devices]
     if ordering is not None:
@@ -276,4 +278,6 @@ def collective_network(thread: Thread, at: At, rest: bytes) -> None:
         rank.collnet.append(found)
 
 
-ONCE = frozenset((comm, complete, nodes, tree, bootstrapped, timed, operation, collective_network))  # messages not worth remembering: each is said once
+ONCE = frozenset(
+    (comm, complete, nodes, tree, bootstrapped, timed, operation, collective_network)
+)  # messages not worth remembering: each is said once

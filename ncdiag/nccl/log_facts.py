@@ -92,7 +92,9 @@ class Process:
     bootstrap_address: Optional[str] = None
     network: Optional[str] = None  # "IB", "Socket", "Libfabric" …
     net_devices: List[NetDevice] = field(default_factory=list)
-    virtual_devices: List[str] = field(default_factory=list)  # merged NICs, "8:mlx5_0+mlx5_1"; channel lines count these (2.24 and later, subsystem NET)
+    virtual_devices: List[str] = field(
+        default_factory=list
+    )  # merged NICs, "8:mlx5_0+mlx5_1"; channel lines count these (2.24 and later, subsystem NET)
     ras_address: Optional[str] = None  # where its RAS service listens, "127.0.0.1:28028" (2.24 and later)
     oob_interface: Optional[str] = None
     oob_address: Optional[str] = None
@@ -102,7 +104,9 @@ class Process:
     failed: List[str] = field(default_factory=list)  # "Failed to initialize NET plugin X" (2.28 and later)
     ib_no_device: bool = False  # "NET/IB : No device found."
     dmabuf: List[int] = field(default_factory=list)  # GPU devices with DMA-BUF
-    gdr_for_gpu: Dict[str, int] = field(default_factory=dict)  # per-GPU decisions before 2.30: {"enabled": n, "disabled": n}
+    gdr_for_gpu: Dict[str, int] = field(
+        default_factory=dict
+    )  # per-GPU decisions before 2.30: {"enabled": n, "disabled": n}
     gdr_distances: List[Dict[str, Any]] = field(default_factory=list)  # the disabled ones: hca, distance, limit
     gid_indexes: List[int] = field(default_factory=list)  # GID indexes in use (subsystem NET)
     qp_mtus: List[int] = field(default_factory=list)  # bytes (subsystem NET)
@@ -110,7 +114,9 @@ class Process:
     stage: str = "none"  # of the initialisation that has not got a communicator yet, else of its least advanced one
     last: Optional[Line] = None  # its last NCCL line
     first: Optional[Line] = None
-    evidence: Dict[str, Line] = field(default_factory=dict)  # where it was read: "bootstrap", "network", "net_devices", "NCCL_IB_HCA" …
+    evidence: Dict[str, Line] = field(
+        default_factory=dict
+    )  # where it was read: "bootstrap", "network", "net_devices", "NCCL_IB_HCA" …
 
 
 @dataclass
@@ -159,7 +165,9 @@ class Rank:
     net_device_count: Optional[int] = None  # "Rank r: n Net devices" (2.30.3 and later)
     trees: str = ""  # NCCL's words, "[0] 1/8/-1->0->-1 [1] …": channel, three ranks below, this one, the one above; `transports.branches` reads it
     bootstrap_s: Dict[str, float] = field(default_factory=dict)  # total create send recv ring delay
-    timings_s: Dict[str, float] = field(default_factory=dict)  # total kernels alloc bootstrap allgathers topo graphs connections rest
+    timings_s: Dict[str, float] = field(
+        default_factory=dict
+    )  # total kernels alloc bootstrap allgathers topo graphs connections rest
     links: List[Link] = field(default_factory=list)
     links_left_out: int = 0  # kinds of link beyond the limit kept
     op_count: Optional[int] = None  # last opCount (subsystem COLL)
@@ -186,14 +194,18 @@ class Communicator:
     parent: Optional[int] = None  # index
     color: Optional[int] = None
     ranks: List[Rank] = field(default_factory=list)
-    missing: List[int] = field(default_factory=list)  # ranks of which this log has no line. Not read is not the same as not started
+    missing: List[int] = field(
+        default_factory=list
+    )  # ranks of which this log has no line. Not read is not the same as not started
     stages: Dict[str, str] = field(default_factory=dict)  # stage -> folded ranks
     culprits: List[int] = field(default_factory=list)  # the ranks that hold up the others
     reason: str = ""  # why these, or why nobody can be named
     transports: Dict[str, int] = field(default_factory=dict)  # "NET/IB/GDRDMA" -> links; "NVLS" -> ranks that use it
     between_nodes: Dict[str, int] = field(default_factory=dict)  # the same for links whose ends are on different hosts
     rings: List[Ring] = field(default_factory=list)
-    spread: Dict[str, Dict[str, str]] = field(default_factory=dict)  # version, interface, network, devices, settings: value -> ranks
+    spread: Dict[str, Dict[str, str]] = field(
+        default_factory=dict
+    )  # version, interface, network, devices, settings: value -> ranks
 
 
 @dataclass
@@ -218,7 +230,9 @@ class NcclFacts:
     sources: List[Source] = field(default_factory=list)
     versions: List[str] = field(default_factory=list)
     events_left_out: int = 0
-    notes: List[str] = field(default_factory=list)  # what limits this reading: folded lines, cut lines, missing subsystems
+    notes: List[str] = field(
+        default_factory=list
+    )  # what limits this reading: folded lines, cut lines, missing subsystems
 
     def to_json(self) -> Dict[str, Any]:
         """The same as dicts and lists."""

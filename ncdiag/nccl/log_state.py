@@ -60,14 +60,20 @@ class ProcessState:
         self.by_pointer: Dict[str, RankState] = {}
         self.by_text: Dict[bytes, RankState] = {}  # `comm 0x… commId 0x…` of Init START
         self.seen = 0  # LOADED … CHOSEN
-        self.chosen = 0  # "Using network" lines; more of them than communicators: one initialisation has not named itself yet
+        self.chosen = (
+            0  # "Using network" lines; more of them than communicators: one initialisation has not named itself yet
+        )
         self.seen_at: Optional[At] = None
         self.bootstrap_blank: Optional[bool] = None  # "Bootstrap :" (2.23 and older) or "Bootstrap:"
         self.threads: List[Thread] = []
         self.profile: Profile = ()  # what it said about itself, at the end
         self.seen_links: Dict[bytes, Seen] = {}  # tail of a channel line -> what it says
-        self.strangers: Dict[bytes, int] = {}  # channel lines of another rank number than the thread's: a later communicator connects there
-        self.loose: List[Tuple[Dict[bytes, int], Optional[RankState]]] = []  # channel lines, and the rank they may be of
+        self.strangers: Dict[
+            bytes, int
+        ] = {}  # channel lines of another rank number than the thread's: a later communicator connects there
+        self.loose: List[
+            Tuple[Dict[bytes, int], Optional[RankState]]
+        ] = []  # channel lines, and the rank they may be of
 
     def mark(self, seen: int, at: At) -> None:
         if seen > self.seen:

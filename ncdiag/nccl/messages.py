@@ -23,9 +23,15 @@ _IB_DEVICE = re.compile(rb"\[(\d{1,4})\] ?([^\s:\[\]{}=,]{1,80}):(\d{1,4})(?::[\
 _SOCKET_DEVICE = re.compile(rb"\[(\d{1,4})\]([^\s:\[\]<>]{1,40}):(\S{1,80}?)<\d{0,5}>")
 _IB_SPEED = re.compile(rb"NET/IB: \[(\d{1,4})\] (\S{1,80}?):\S{1,100} provider=\S{1,40} speed=(\d{1,9})")
 _HCA_GDR = re.compile(rb"NET/(.{1,60}?) : GPU Direct RDMA (Enabled|Disabled) for HCA (\d{1,4}) '([^']{0,80})'")
-_GPU_GDR = re.compile(rb"GPU Direct RDMA (Enabled|Disabled) for GPU.{0,200}?(?:HCA |NET/)(\S{1,30}).{0,200}?distance (\d{1,3}) [<>]=? (\d{1,3})")
-_CONNECTED = re.compile(rb"Connected all (?:rings(?:, use ring PXN (\d) GDR (\d))?|trees)|Connected NVLS tree|Connected binomial trees")
-_COUNTS = re.compile(rb"(\d{1,4}) coll channels, (?:\d{1,4} collnet channels, )?(?:(\d{1,4}) nvls channels, )?(\d{1,4}) p2p channels")
+_GPU_GDR = re.compile(
+    rb"GPU Direct RDMA (Enabled|Disabled) for GPU.{0,200}?(?:HCA |NET/)(\S{1,30}).{0,200}?distance (\d{1,3}) [<>]=? (\d{1,3})"
+)
+_CONNECTED = re.compile(
+    rb"Connected all (?:rings(?:, use ring PXN (\d) GDR (\d))?|trees)|Connected NVLS tree|Connected binomial trees"
+)
+_COUNTS = re.compile(
+    rb"(\d{1,4}) coll channels, (?:\d{1,4} collnet channels, )?(?:(\d{1,4}) nvls channels, )?(\d{1,4}) p2p channels"
+)
 _NVLS_USED = re.compile(rb"NVLS comm 0x[0-9a-f]+ headRank")
 _VIRTUAL = re.compile(rb"NET/IB : Made virtual device \[(\d{1,4})\] name=(\S{1,120})")
 _PLUGIN_NAME = re.compile(rb"NET/Plugin ?: Plugin name set by env to (\S{1,200})")
@@ -38,7 +44,24 @@ _LOADED_PLUGIN = re.compile(rb"NET/Plugin ?: Loaded net plugin (.{1,80}?)\s*$")
 _OTHER_PLUGIN = re.compile(rb"Successfully loaded external (?:network )?plugin (.{1,200}?)\s*$")
 _NET_PLUGIN = re.compile(rb"(Initialized|Failed to initialize) NET plugin (.{1,80}?)\s*$")
 # Beginnings of lines that come in great number (subsystems GRAPH, TUNING, ALLOC …) and say nothing kept.
-NOISE = frozenset((b"Ring ", b"Tree ", b"CPU/0", b"CPU/1", b"GPU/0", b"GPU/1", b"GPU/2", b"+ PCI", b"+ NVL", b"+ NET", b"+ SYS", b"+ GPU", b"+ C2C", b"     "))
+NOISE = frozenset(
+    (
+        b"Ring ",
+        b"Tree ",
+        b"CPU/0",
+        b"CPU/1",
+        b"GPU/0",
+        b"GPU/1",
+        b"GPU/2",
+        b"+ PCI",
+        b"+ NVL",
+        b"+ NET",
+        b"+ SYS",
+        b"+ GPU",
+        b"+ C2C",
+        b"     ",
+    )
+)
 
 
 def interpret(message: bytes) -> Optional[Action]:
@@ -57,7 +80,11 @@ def _read_comm(message: bytes) -> Optional[Action]:
         return do.complete, (message,)
     match = _NODES.match(message) if b" nNodes " in message else None
     if match:
-        return do.nodes, (_text(match[1]), tuple(int(x) for x in match.groups()[1:6]), match[7] == b"1" if match[7] else None)
+        return do.nodes, (
+            _text(match[1]),
+            tuple(int(x) for x in match.groups()[1:6]),
+            match[7] == b"1" if match[7] else None,
+        )
     said = comm_lines.read(message)
     if said:
         return do.comm, (said,)
@@ -115,12 +142,18 @@ def _read_net(message: bytes) -> Optional[Action]:
 
 def _read_devices(message: bytes) -> Action:
     if message.startswith(b"NET/Socket"):
-        sockets = tuple((int(i), _text(name), None, None, _text(address)) for i, name, address in _SOCKET_DEVICE.findall(message))
+        sockets = tuple(
+            (int(i), _text(name), None, None, _text(address)) for i, name, address in _SOCKET_DEVICE.findall(message)
+        )
         return do.devices, (sockets, None, ())
     ports = tuple((int(i), _text(name), int(port), _text(link)) for i, name, port, link in _IB_DEVICE.findall(message))
     _, _, oob = message.partition(b"; OOB ")
     match = _ADDRESS.match(oob)
-    return do.devices, (ports, b" [RO]" in message if oob else None, (_text(match[1]), _text(match[2])) if match else ())
+    return do.devices, (
+        ports,
+        b" [RO]" in message if oob else None,
+        (_text(match[1]), _text(match[2])) if match else (),
+    )
 
 
 def _read_plugin(message: bytes) -> Optional[Action]:
@@ -150,7 +183,9 @@ def _read_gpu_gdr(message: bytes) -> Optional[Action]:
     return (do.gpu_gdr, (match[1] == b"Enabled", _text(match[2]), int(match[3]), int(match[4]))) if match else None
 
 
-def _after(prefix: bytes, function: Callable[..., None], convert: Callable[[bytes], Any]) -> Callable[[bytes], Optional[Action]]:
+def _after(
+    prefix: bytes, function: Callable[..., None], convert: Callable[[bytes], Any]
+) -> Callable[[bytes], Optional[Action]]:
     """A reader for messages of a prefix and one value."""
 
     def read(message: bytes) -> Optional[Action]:

@@ -14,5 +14,7 @@ def must_be_ours(host: Host) -> None:
     except HostError:
         return
     if ours != theirs:
-        raise Unreadable("network of process %d" % host.pid, "it lives in another network namespace than ncdiag; run: nsenter -t %d -n ncdiag …"
-                         % host.pid)
+        raise Unreadable(
+            "network of process %d" % host.pid,
+            "it lives in another network namespace than ncdiag; run: nsenter -t %d -n ncdiag …" % host.pid,
+        )

@@ -109,9 +109,32 @@ def _rule(table: Mapping[str, Any], rule: str, flow: Flow) -> Tuple[Optional[boo
     return sure, None
 
 
-_KEYS = {("iifname",), ("oifname",), ("iif",), ("oif",), ("ip", "saddr"), ("ip", "daddr"), ("ip6", "saddr"), ("ip6", "daddr"), ("ip", "protocol"),
-         ("ip6", "nexthdr"), ("meta", "l4proto"), ("meta", "nfproto"), ("meta", "iifname"), ("meta", "oifname"), ("tcp", "dport"), ("udp", "dport"),
-         ("th", "dport"), ("tcp", "sport"), ("udp", "sport"), ("th", "sport"), ("ct", "state"), ("icmp", "type"), ("icmpv6", "type"), ("meta", "mark")}
+_KEYS = {
+    ("iifname",),
+    ("oifname",),
+    ("iif",),
+    ("oif",),
+    ("ip", "saddr"),
+    ("ip", "daddr"),
+    ("ip6", "saddr"),
+    ("ip6", "daddr"),
+    ("ip", "protocol"),
+    ("ip6", "nexthdr"),
+    ("meta", "l4proto"),
+    ("meta", "nfproto"),
+    ("meta", "iifname"),
+    ("meta", "oifname"),
+    ("tcp", "dport"),
+    ("udp", "dport"),
+    ("th", "dport"),
+    ("tcp", "sport"),
+    ("udp", "sport"),
+    ("th", "sport"),
+    ("ct", "state"),
+    ("icmp", "type"),
+    ("icmpv6", "type"),
+    ("meta", "mark"),
+}
 
 
 def _step(table: Mapping[str, Any], words: Sequence[str], flow: Flow) -> Tuple[int, Optional[bool], Optional[str]]:
@@ -127,7 +150,13 @@ def _step(table: Mapping[str, Any], words: Sequence[str], flow: Flow) -> Tuple[i
         return (5 if words[1:2] == ["packets"] else 1), True, None
     if first in ("log", "comment", "notrack", "masquerade", "flow"):
         return _until_verdict(words), True, None
-    if first in ("fib", "rt", "socket", "numgen", "jhash"):  # with keys of their own in it: not understood, up to the verdict
+    if first in (
+        "fib",
+        "rt",
+        "socket",
+        "numgen",
+        "jhash",
+    ):  # with keys of their own in it: not understood, up to the verdict
         return _until_verdict(words), None, None
     for length in (2, 1):
         key = tuple(words[:length])
@@ -138,7 +167,10 @@ def _step(table: Mapping[str, Any], words: Sequence[str], flow: Flow) -> Tuple[i
 
 def _until_verdict(words: Sequence[str]) -> int:
     """How many words stand before the verdict."""
-    return next((at for at, word in enumerate(words) if word in ("accept", "drop", "reject", "return", "jump", "goto")), len(words))
+    return next(
+        (at for at, word in enumerate(words) if word in ("accept", "drop", "reject", "return", "jump", "goto")),
+        len(words),
+    )
 
 
 def _flags(words: Sequence[str], flow: Flow) -> Tuple[int, Optional[bool], Optional[str]]:
@@ -151,8 +183,9 @@ def _flags(words: Sequence[str], flow: Flow) -> Tuple[int, Optional[bool], Optio
     return sign + 2, (words[sign + 1].strip("()") == "syn") == (words[sign] == "=="), None
 
 
-def _condition(table: Mapping[str, Any], key: Tuple[str, ...], rest: Sequence[str], flow: Flow,
-               used: int) -> Tuple[int, Optional[bool], Optional[str]]:
+def _condition(
+    table: Mapping[str, Any], key: Tuple[str, ...], rest: Sequence[str], flow: Flow, used: int
+) -> Tuple[int, Optional[bool], Optional[str]]:
     if rest[0] == ".":  # a concatenation: not understood, up to the verdict
         return used + _until_verdict(rest), None, None
     if rest[0] == "vmap" and len(rest) > 1:
@@ -161,14 +194,20 @@ def _condition(table: Mapping[str, Any], key: Tuple[str, ...], rest: Sequence[st
         length = next((at + 1 for at, word in enumerate(rest[:-1], 1) if word in ("==", "!=")), 0)
         if rest[0] == "set":
             return used + len(rest), True, None
-        return (used + length, rest[length - 2] == "!=", None) if length else (used + 1, rest[0] in ("0", "0x00000000"), None)
+        return (
+            (used + length, rest[length - 2] == "!=", None)
+            if length
+            else (used + 1, rest[0] in ("0", "0x00000000"), None)
+        )
     negated = rest[0] == "!="
     place = 1 if rest[0] in ("!=", "==") else 0
     truth = _holds(table, key, rest[place] if place < len(rest) else "", flow)
     return used + place + 1, (not truth if negated else truth) if truth is not None else None, None
 
 
-def _verdict_map(table: Mapping[str, Any], key: Tuple[str, ...], body: str, flow: Flow, used: int) -> Tuple[int, Optional[bool], Optional[str]]:
+def _verdict_map(
+    table: Mapping[str, Any], key: Tuple[str, ...], body: str, flow: Flow, used: int
+) -> Tuple[int, Optional[bool], Optional[str]]:
     for item in body.strip("{}").split(","):
         value, _, verdict = item.rpartition(" : ")
         if value.strip() and _holds(table, key, value.strip(), flow):
@@ -191,7 +230,9 @@ def _holds(table: Mapping[str, Any], key: Tuple[str, ...], value: str, flow: Flo
             return False
         return any(fnmatch.fnmatchcase(flow.interface, item) for item in items)
     if name in ("saddr", "daddr"):
-        return key[0] == flow.family and any(_in(item, flow.source if name == "saddr" else flow.destination) for item in items)
+        return key[0] == flow.family and any(
+            _in(item, flow.source if name == "saddr" else flow.destination) for item in items
+        )
     if name in ("protocol", "nexthdr", "l4proto"):
         return flow.proto in items or {"tcp": "6", "udp": "17"}[flow.proto] in items or "all" in items
     if name == "nfproto":

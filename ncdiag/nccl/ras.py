@@ -45,7 +45,13 @@ def split_address(address: str) -> tuple[str, int]:
     return ("localhost" if host in ("0.0.0.0", "::") else host), int(match.group("port") or 28028)
 
 
-def ask(address: str = DEFAULT_ADDRESS, *, netns: str | None = None, collect_s: int = COLLECT_S, timeout_s: float | None = None) -> dict[str, Any]:
+def ask(
+    address: str = DEFAULT_ADDRESS,
+    *,
+    netns: str | None = None,
+    collect_s: int = COLLECT_S,
+    timeout_s: float | None = None,
+) -> dict[str, Any]:
     """The report of the job that listens at `address`, seen from the network namespace of the file `netns` (`/proc/PID/ns/net`).
 
     In the shape of RAS's JSON (`communicators` with `ranks`, `missing_ranks`), with `format` and `address` added; from a text report only
@@ -126,8 +132,11 @@ def parse_json(text: str) -> dict[str, Any]:
 
 def counts(report: Mapping[str, Any]) -> dict[tuple[str, int], dict[str, int]]:
     """(communicator hash, rank) -> operations launched by name."""
-    return {(str(communicator.get("hash")), rank["rank"]): dict(rank.get("collective_counts") or {})
-            for communicator in report.get("communicators", ()) for rank in communicator.get("ranks", ())}
+    return {
+        (str(communicator.get("hash")), rank["rank"]): dict(rank.get("collective_counts") or {})
+        for communicator in report.get("communicators", ())
+        for rank in communicator.get("ranks", ())
+    }
 
 
 def moved(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
@@ -161,7 +170,10 @@ def _inside(netns: str, question: Callable[[], T], limit_s: float) -> T:
                 libc = ctypes.CDLL(None, use_errno=True)
                 if libc.setns(descriptor, _CLONE_NEWNET):
                     number = ctypes.get_errno()
-                    raise RasError("%s cannot be entered (%s); run ncdiag as root, or inside the container" % (netns, os.strerror(number)))
+                    raise RasError(
+                        "%s cannot be entered (%s); run ncdiag as root, or inside the container"
+                        % (netns, os.strerror(number))
+                    )
             finally:
                 os.close(descriptor)
             answer.append(question())

@@ -10,22 +10,35 @@ import re
 from typing import Any, Iterator
 
 _COMMUNICATOR = re.compile(r"^#(?P<group>\d+)-(?P<index>\d+) \((?P<hash>[0-9a-fA-Fx:]+)\) (?P<problem>[A-Z]+)")
-_LOCATION = re.compile(r"-- GPU (?P<gpu>\S+)(?: managed by process |, process )(?P<pid>\d+)(?: on node |, node )(?P<node>\S+)")
-_COUNTED = re.compile(r"(?P<number>\d+) ranks? ha(?:s|ve) (?:launched up to operation (?P<count>\d+)|not launched any operations)")
+_LOCATION = re.compile(
+    r"-- GPU (?P<gpu>\S+)(?: managed by process |, process )(?P<pid>\d+)(?: on node |, node )(?P<node>\S+)"
+)
+_COUNTED = re.compile(
+    r"(?P<number>\d+) ranks? ha(?:s|ve) (?:launched up to operation (?P<count>\d+)|not launched any operations)"
+)
 _STATUS_OF = re.compile(r"(?P<number>\d+) ranks? ha(?:s|ve) status (?P<status>\w+)")
 _RANK = re.compile(r"^\s+Rank (?P<rank>\d+)\b(?P<rest>.*)")
 _LAUNCHED = re.compile(r"has launched up to operation (\d+)|has not launched any operations")
 _OPERATION = re.compile(r"different (?:collective|(?P<name>\w+)) operation counts")
 _PROCESS = re.compile(r"^\s+Process (?P<pid>\d+) on node (?P<node>\S+)(?: managing GPUs? (?P<gpus>[\d,-]+))?")
-_ROW = re.compile(r"^\s*(?P<group>\d+)\s+(?P<comms>\d+)\s+(?P<nodes>\S+)\s+\S+\s+(?P<size>\S+)\s+(?P<total>\d+)\s+(?P<status>[A-Z,]+)\s+(?P<errors>[A-Z,]+)\s*$")
+_ROW = re.compile(
+    r"^\s*(?P<group>\d+)\s+(?P<comms>\d+)\s+(?P<nodes>\S+)\s+\S+\s+(?P<size>\S+)\s+(?P<total>\d+)\s+(?P<status>[A-Z,]+)\s+(?P<errors>[A-Z,]+)\s*$"
+)
 _STATES = {"INIT": 7, "RUNNING": 0, "FINALIZE": 0, "ABORT": 0}
 
 
 def parse_text(text: str) -> dict[str, Any]:
     """`nccl_version`, `communicators` (those with problems), `groups` (rows of the table), `dead` and `silent` processes, `timeouts`, `text`."""
     version = re.search(r"NCCL version (\S+) compiled with CUDA (\S+)", text)
-    report: dict[str, Any] = {"nccl_version": version.group(1) if version else None, "communicators": [], "groups": _groups(text),
-                              "dead": [], "silent": [], "timeouts": 0, "text": text}
+    report: dict[str, Any] = {
+        "nccl_version": version.group(1) if version else None,
+        "communicators": [],
+        "groups": _groups(text),
+        "dead": [],
+        "silent": [],
+        "timeouts": 0,
+        "text": text,
+    }
     sizes = {row["group"]: row["size"] for row in report["groups"]}
     for block in _blocks(text):
         head = _COMMUNICATOR.match(block[0])
@@ -47,8 +60,15 @@ def _groups(text: str) -> list[dict[str, Any]]:
         match = _ROW.match(line)
         if match:
             size = match.group("size").split("-")[-1]
-            rows.append({"group": int(match.group("group")), "comms": int(match.group("comms")), "size": int(size) if size.isdigit() else None,
-                         "status": match.group("status").split(","), "errors": match.group("errors").split(",")})
+            rows.append(
+                {
+                    "group": int(match.group("group")),
+                    "comms": int(match.group("comms")),
+                    "size": int(size) if size.isdigit() else None,
+                    "status": match.group("status").split(","),
+                    "errors": match.group("errors").split(","),
+                }
+            )
     return rows
 
 
@@ -67,8 +87,11 @@ def _blocks(text: str) -> Iterator[list[str]]:
 
 
 def _processes(block: list[str]) -> list[dict[str, Any]]:
-    return [{"pid": int(match.group("pid")), "host": match.group("node"), "gpus": match.group("gpus")}
-            for match in (_PROCESS.match(line) for line in block) if match]
+    return [
+        {"pid": int(match.group("pid")), "host": match.group("node"), "gpus": match.group("gpus")}
+        for match in (_PROCESS.match(line) for line in block)
+        if match
+    ]
 
 
 def _problem(report: dict[str, Any], name: str, size: int | None, problem: str, lines: list[str]) -> None:
@@ -108,8 +131,13 @@ def _expect(communicator: dict[str, Any], operation: str, group: dict[str, Any])
 
 def _located(rank: Any, status: dict[str, Any]) -> dict[str, Any]:
     where = _LOCATION.search(rank.group("rest"))
-    return {"rank": int(rank.group("rank")), "host": where.group("node") if where else None, "pid": int(where.group("pid")) if where else None,
-            "nvml_dev": int(where.group("gpu")) if where and where.group("gpu").isdigit() else None, "status": status}
+    return {
+        "rank": int(rank.group("rank")),
+        "host": where.group("node") if where else None,
+        "pid": int(where.group("pid")) if where else None,
+        "nvml_dev": int(where.group("gpu")) if where and where.group("gpu").isdigit() else None,
+        "status": status,
+    }
 
 
 def _rank_entry(communicator: dict[str, Any], rank: Any) -> dict[str, Any]:
@@ -156,8 +184,18 @@ def _complete(communicator: dict[str, Any]) -> None:
         for number in others:
             entry = next((rank for rank in communicator["ranks"] if rank["rank"] == number), None)
             if entry is None:
-                entry = {"rank": number, "host": None, "pid": None, "nvml_dev": None, "status": {"init_state": None}, "collective_counts": {}}
+                entry = {
+                    "rank": number,
+                    "host": None,
+                    "pid": None,
+                    "nvml_dev": None,
+                    "status": {"init_state": None},
+                    "collective_counts": {},
+                }
                 communicator["ranks"].append(entry)
             entry["collective_counts"][operation] = unnamed[0]["count"]
     communicator["ranks"].sort(key=lambda rank: rank["rank"])
-    communicator["ranks_count"], communicator["missing_ranks_count"] = len(communicator["ranks"]), len(communicator["missing_ranks"])
+    communicator["ranks_count"], communicator["missing_ranks_count"] = (
+        len(communicator["ranks"]),
+        len(communicator["missing_ranks"]),
+    )

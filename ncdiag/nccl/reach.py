@@ -42,7 +42,11 @@ def useless(address: str) -> Optional[str]:
         wanted = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:
         return None
-    for word, is_so in (("loopback", wanted.is_loopback), ("link-local", wanted.is_link_local), ("unspecified", wanted.is_unspecified)):
+    for word, is_so in (
+        ("loopback", wanted.is_loopback),
+        ("link-local", wanted.is_link_local),
+        ("unspecified", wanted.is_unspecified),
+    ):
         if is_so:
             return word
     return None

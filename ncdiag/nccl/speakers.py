@@ -13,7 +13,9 @@ CACHE_LIMIT = 16384  # prefixes remembered
 THREADS_LIMIT = 50_000  # beyond, threads of a process are not told apart
 PROCESSES_LIMIT = 65_536  # beyond, processes are not told apart
 
-_GLUED = re.compile(rb"[^\s:\[\]<>|(){}\"'/]{1,255}:\d{1,10}:\d{1,10} (?:\[-?\d{1,10}\] )?(?:[\w./+-]{1,200}:\d{1,7} (?:\([^()]{0,200}\) )?)?$")
+_GLUED = re.compile(
+    rb"[^\s:\[\]<>|(){}\"'/]{1,255}:\d{1,10}:\d{1,10} (?:\[-?\d{1,10}\] )?(?:[\w./+-]{1,200}:\d{1,7} (?:\([^()]{0,200}\) )?)?$"
+)
 
 
 class Speakers:

@@ -15,7 +15,9 @@ from .log_facts import TEXT_LIMIT, Line, Link, Ring
 
 At = Tuple[str, int, bytes]  # source, line number, the line
 
-_LINK = re.compile(rb"(?:/(\d{1,3}))? ?: (\d{1,9})\[([0-9a-f]{1,12})\] -> (\d{1,9})\[([0-9a-f]{1,12})\](?: \[(send|receive)\])? via (\S.{0,300})$")
+_LINK = re.compile(
+    rb"(?:/(\d{1,3}))? ?: (\d{1,9})\[([0-9a-f]{1,12})\] -> (\d{1,9})\[([0-9a-f]{1,12})\](?: \[(send|receive)\])? via (\S.{0,300})$"
+)
 _RING = re.compile(rb"/\d{1,3} ?:[ \d]{2,}$")
 _NET = re.compile(r"NET/(.+)/(\d{1,5})(?:\((\d{1,9})\))?(.*)$")
 _COLLNET = re.compile(rb"\d{1,3}(?:/\d{1,3})? ?: (\d{1,9}) \[(send|receive)\] via COLLNET/(.+)/(\d{1,5})(\S*)$")
@@ -52,7 +54,9 @@ def placed(seen: Seen, channels: int) -> Link:
     _, _, peer, receives, p2p, via, (source, number, text) = seen
     transport, device, gdr, shared, proxy, flags = _via(via)
     at = Line(source, number, text[:TEXT_LIMIT].decode("utf-8", "replace"))
-    return Link(peer, "receive" if receives else "send", transport, device, gdr, shared, proxy, flags, channels, p2p, at)
+    return Link(
+        peer, "receive" if receives else "send", transport, device, gdr, shared, proxy, flags, channels, p2p, at
+    )
 
 
 def is_ring(tail: bytes) -> bool:
@@ -82,14 +86,26 @@ def collnet(rest: bytes, at: Line) -> Optional[Link]:
     transport = "COLLNET/" + name.decode("utf-8", "replace")
     text = flags.decode("utf-8", "replace")
     gdr = "/GDRDMA" in text
-    return Link(int(rank), direction.decode(), transport, int(device), gdr, flags=text.replace("/GDRDMA", ""), channels=1, at=at)
+    return Link(
+        int(rank), direction.decode(), transport, int(device), gdr, flags=text.replace("/GDRDMA", ""), channels=1, at=at
+    )
 
 
 def merge(links: Iterable[Link]) -> List[Link]:
     """Links that differ in nothing but the number of channels become one; sorted by peer."""
     merged: Dict[Tuple[object, ...], Link] = {}
     for one in links:
-        key = (one.peer, one.direction, one.transport, one.device, one.gdr, one.shared, one.proxy_rank, one.flags, one.p2p)
+        key = (
+            one.peer,
+            one.direction,
+            one.transport,
+            one.device,
+            one.gdr,
+            one.shared,
+            one.proxy_rank,
+            one.flags,
+            one.p2p,
+        )
         if key in merged:
             merged[key].channels += one.channels
         else:
@@ -129,7 +145,9 @@ def branches(trees: str) -> List[Branch]:
         match = _TREE.match(neighbours)
         if match:
             a, b, c, up = map(int, match.groups())
-            found.append(Branch(up if up >= 0 else None, [x for x in (a, b, c) if x >= 0], [int(number) for number in numbers]))
+            found.append(
+                Branch(up if up >= 0 else None, [x for x in (a, b, c) if x >= 0], [int(number) for number in numbers])
+            )
     return found
 
 

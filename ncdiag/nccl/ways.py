@@ -34,9 +34,16 @@ class Ways:
         """The targets to which neither an own network nor a route leads; none where the routes were not read."""
         if routes is None:
             return []
-        ranges = tuple(sorted(
-            {_range(address.address, address.prefix) for address in addresses if not address.address.startswith("fe80:")}
-            | {_range(route["to"], route["bits"]) for route in routes}))
+        ranges = tuple(
+            sorted(
+                {
+                    _range(address.address, address.prefix)
+                    for address in addresses
+                    if not address.address.startswith("fe80:")
+                }
+                | {_range(route["to"], route["bits"]) for route in routes}
+            )
+        )
         if ranges not in self._answers:
             self._answers[ranges] = self._uncovered(ranges)
         return self._answers[ranges]

@@ -42,8 +42,10 @@ def _denied(pid: int) -> str:
     if me != 0 and owner is not None and owner != me:
         return f"it belongs to user {owner}, ncdiag runs as {me}; run it as root (sudo) or as user {owner}"
     if not _capable():
-        return ("the capability CAP_SYS_PTRACE is missing; docker: --cap-add SYS_PTRACE, Kubernetes: securityContext.capabilities.add "
-                "[SYS_PTRACE] or kubectl debug --profile=sysadmin, else run ncdiag on the host") + _yama()
+        return (
+            "the capability CAP_SYS_PTRACE is missing; docker: --cap-add SYS_PTRACE, Kubernetes: securityContext.capabilities.add "
+            "[SYS_PTRACE] or kubectl debug --profile=sysadmin, else run ncdiag on the host"
+        ) + _yama()
     if _traced(pid):
         return f"process {_traced(pid)} (a debugger) already traces it; detach that first"
     return "a security module or seccomp filter of the container forbids ptrace; docker: --security-opt seccomp=unconfined, or run on the host"
@@ -57,7 +59,11 @@ def _yama() -> str:
         return ""
     if scope in ("0", ""):
         return ""
-    undo = "sysctl -w kernel.yama.ptrace_scope=0" if scope != "3" else "kernel.yama.ptrace_scope is 3 and can only be changed by a reboot"
+    undo = (
+        "sysctl -w kernel.yama.ptrace_scope=0"
+        if scope != "3"
+        else "kernel.yama.ptrace_scope is 3 and can only be changed by a reboot"
+    )
     return f"; or, on the machine itself (kernel.yama.ptrace_scope is {scope}): {undo}"
 
 

@@ -18,7 +18,9 @@ from ncdiag.processes import ray, roles
 from ncdiag.processes.machine import SHELLS, Machine, rank_of, rendezvous
 from ncdiag.processes.proc import Proc, status_fields
 
-_SILENT = re.compile(r"multiprocessing\.(?:resource_tracker|semaphore_tracker|forkserver)|multiprocessing/resource_tracker")
+_SILENT = re.compile(
+    r"multiprocessing\.(?:resource_tracker|semaphore_tracker|forkserver)|multiprocessing/resource_tracker"
+)
 
 
 class FamilyError(Exception):
@@ -58,7 +60,9 @@ def _checked(machine: Machine, pid: int) -> int:
     inside = [other for other in machine.processes if _inner_pid(machine.host, other) == pid]
     if inside:
         listed = ", ".join(str(other) for other in inside[:5])
-        raise FamilyError(f"no process {pid} here; inside a container that number is process {listed} of this machine: give that one")
+        raise FamilyError(
+            f"no process {pid} here; inside a container that number is process {listed} of this machine: give that one"
+        )
     raise FamilyError(f"no process {pid} here: it has ended, or the number is from another container or machine")
 
 
@@ -74,7 +78,10 @@ def _seeds(machine: Machine, pid: int) -> list[int]:
         if seeds:
             return seeds
     shown = "; ".join(f"{other} ({machine.processes[other].command[:60]})" for other in sorted(engines)[:5])
-    raise FamilyError(f"process {pid} ({proc.comm}) is no Python program" + (f"; it started {shown}: give one of these" if shown else " and started none"))
+    raise FamilyError(
+        f"process {pid} ({proc.comm}) is no Python program"
+        + (f"; it started {shown}: give one of these" if shown else " and started none")
+    )
 
 
 def _inner_pid(host: Host, pid: int) -> int | None:
@@ -93,7 +100,9 @@ def _add(machine: Machine, family: Family, top: int) -> None:
             nearest[proc.pid] = proc.pid
         elif proc.pid == top or not _is_helper(machine, proc, family[owner] if owner is not None else None):
             parent = machine.parent(proc) if proc.pid != top else None
-            role = roles.role_of(proc, parent, family[parent.pid].role if parent is not None and parent.pid in family else None)
+            role = roles.role_of(
+                proc, parent, family[parent.pid].role if parent is not None and parent.pid in family else None
+            )
             family[proc.pid] = Member(proc, role)
             nearest[proc.pid] = proc.pid
         elif owner is not None:
@@ -114,12 +123,14 @@ def _is_helper(machine: Machine, proc: Proc, owner: Member | None) -> bool:
     if owner is None or roles.titled_role(proc) or owner.role != "script":
         return False
     rank = rank_of(proc)
-    return rank is not None and rank == rank_of(owner.proc)       # a data loader: its parent's rank is not its own
+    return rank is not None and rank == rank_of(owner.proc)  # a data loader: its parent's rank is not its own
 
 
 def _name_launchers(machine: Machine, family: Family) -> None:
     """A plain program that itself has no rank and whose children are ranks only starts them."""
-    parents = {parent.pid for member in family.values() if member.role == "script" and (parent := machine.parent(member.proc))}
+    parents = {
+        parent.pid for member in family.values() if member.role == "script" and (parent := machine.parent(member.proc))
+    }
     for pid, member in family.items():
         if member.role == "script" and pid in parents and rank_of(member.proc) is None:
             member.role = "launcher"

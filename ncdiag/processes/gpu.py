@@ -72,6 +72,9 @@ def of_process(found: GpuLook, pid: int) -> dict[str, Any]:
     if not held:
         return {}
     devices = [found.devices.get(index, {}) for index in held]
-    return {"indices": sorted(held), "memory_bytes": sum(held.values()),
-            "utilisation_percent": max((device.get("utilisation_percent") or 0 for device in devices), default=None),
-            "power_w": max((device.get("power_w") or 0.0 for device in devices), default=None)}
+    return {
+        "indices": sorted(held),
+        "memory_bytes": sum(held.values()),
+        "utilisation_percent": max((device.get("utilisation_percent") or 0 for device in devices), default=None),
+        "power_w": max((device.get("power_w") or 0.0 for device in devices), default=None),
+    }

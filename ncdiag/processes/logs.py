@@ -13,7 +13,9 @@ def read(host: Host, looks: Mapping[int, Look]) -> dict[str, logtail.Log]:
     """Log files by name; every look gets its own lines, and the rank that they tell."""
     relatives = {pid for look in looks.values() for pid in (look.state.pid, look.state.parent or 0)}
     relatives |= {helper.pid for look in looks.values() for helper in look.member.helpers} | _siblings(host, looks)
-    found = {pid: logtail.find(host, pid, relatives) for pid, look in looks.items() if look.kernel.state not in ("gone", "Z")}
+    found = {
+        pid: logtail.find(host, pid, relatives) for pid, look in looks.items() if look.kernel.state not in ("gone", "Z")
+    }
     writers: dict[str, int] = {}
     for log in found.values():
         writers[log.source] = writers.get(log.source, 0) + 1
@@ -31,7 +33,9 @@ def _tell(look: Look, log: logtail.Log, *, shared: bool) -> None:
     look.state.log_tail = logtail.own_lines(log, pids, shared)
     if look.member.role in ("worker", "ray-worker"):
         whole = [*log.head, *log.tail]
-        ranks.from_log(look.state, logtail.own_lines(logtail.Log(log.source, tail=whole), pids, True) if shared else whole)
+        ranks.from_log(
+            look.state, logtail.own_lines(logtail.Log(log.source, tail=whole), pids, True) if shared else whole
+        )
 
 
 def _siblings(host: Host, looks: Mapping[int, Look]) -> set[int]:

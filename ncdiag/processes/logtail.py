@@ -54,7 +54,9 @@ def find(host: Host, pid: int, relatives: Iterable[int] = ()) -> Log:
     container = _container_log(host, pid)
     if container:
         return _read(container, container)
-    return Log(error=f"it writes to {kinds[0]}, not to a file; save its output to a file, or give that file to ncdiag diagnose")
+    return Log(
+        error=f"it writes to {kinds[0]}, not to a file; save its output to a file, or give that file to ncdiag diagnose"
+    )
 
 
 def _behind_pipe(host: Host, pipe: str, pid: int, relatives: Iterable[int]) -> Iterator[tuple[str, str]]:
@@ -112,7 +114,7 @@ def _read(path: str, name: str) -> Log:
         if not stat.S_ISREG(facts.st_mode):
             return Log(name, error=f"{name} is no regular file")
         start = max(facts.st_size - TAIL_BYTES, 0)
-        tail = _lines(os.pread(descriptor, TAIL_BYTES, start))[1 if start else 0:]
+        tail = _lines(os.pread(descriptor, TAIL_BYTES, start))[1 if start else 0 :]
         head = _lines(os.pread(descriptor, min(HEAD_BYTES, start), 0)) if start else []
     except OSError as error:
         return Log(name, error=f"{name}: {error.strerror}")
@@ -131,7 +133,9 @@ def _lines(raw: bytes) -> list[str]:
     return [line.rstrip("\r").rpartition("\r")[2][:LINE_LENGTH] for line in text.split("\n") if line.strip()]
 
 
-_OWNER = re.compile(r"^\((?P<name>[\w:.-]+)(?: rank=\d+)? pid=(?P<pid>\d+)(?:, ip=[^)]*)?\)|^\S+:(?P<nccl>\d+):\d+ \[\d+\] NCCL ")
+_OWNER = re.compile(
+    r"^\((?P<name>[\w:.-]+)(?: rank=\d+)? pid=(?P<pid>\d+)(?:, ip=[^)]*)?\)|^\S+:(?P<nccl>\d+):\d+ \[\d+\] NCCL "
+)
 
 
 def own_lines(log: Log, pids: Iterable[int | None], shared: bool) -> list[str]:

@@ -10,7 +10,23 @@ from ncdiag.host import Host
 from ncdiag.processes import roles
 from ncdiag.processes.proc import Proc, children_of, read_command, read_environ, table
 
-SHELLS = {"sh", "bash", "dash", "zsh", "ksh", "tini", "dumb-init", "env", "timeout", "stdbuf", "nohup", "setsid", "nsenter", "numactl", "taskset"}
+SHELLS = {
+    "sh",
+    "bash",
+    "dash",
+    "zsh",
+    "ksh",
+    "tini",
+    "dumb-init",
+    "env",
+    "timeout",
+    "stdbuf",
+    "nohup",
+    "setsid",
+    "nsenter",
+    "numactl",
+    "taskset",
+}
 RANK_NAMES = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID")
 
 
@@ -41,7 +57,7 @@ class Machine:
 
     def top(self, pid: int) -> int:
         """The uppermost ancestor of `pid` that belongs to the same engine."""
-        seen = {pid}      # pids are read one after the other: a number that was used again could close a circle
+        seen = {pid}  # pids are read one after the other: a number that was used again could close a circle
         while (above := self._step(pid)) is not None and above not in seen:
             seen.add(above)
             pid = above
@@ -61,7 +77,13 @@ class Machine:
     def _belongs(self, child: Proc, parent: Proc) -> bool:
         if not roles.is_python(parent) or roles.titled_role(parent) == "ray-worker":
             return False
-        if roles.is_spawned(child) or roles.is_fork_server(child) or roles.is_helper(child) or roles.is_forked(child, parent) or child.state == "Z":
+        if (
+            roles.is_spawned(child)
+            or roles.is_fork_server(child)
+            or roles.is_helper(child)
+            or roles.is_forked(child, parent)
+            or child.state == "Z"
+        ):
             return True
         return roles.titled_role(child) in ("engine-core", "worker", "coordinator")
 
@@ -79,7 +101,12 @@ class Machine:
         """Every Python program of the machine that is no helper."""
         for pid in self.processes:
             proc = self.get(pid)
-            if proc is not None and roles.is_python(proc) and not roles.is_helper(proc) and not roles.is_fork_server(proc):
+            if (
+                proc is not None
+                and roles.is_python(proc)
+                and not roles.is_helper(proc)
+                and not roles.is_fork_server(proc)
+            ):
                 yield proc
 
 

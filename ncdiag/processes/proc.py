@@ -86,5 +86,6 @@ def children_of(processes: dict[int, Proc]) -> dict[int, list[int]]:
 
 def status_fields(host: Host, path: str) -> dict[str, str]:
     """The `Name: value` lines of a /proc status file. Raises HostError."""
-    return {name: value.strip() for name, _, value in
-            (line.partition(":") for line in host.read(path, 65536).splitlines())}
+    return {
+        name: value.strip() for name, _, value in (line.partition(":") for line in host.read(path, 65536).splitlines())
+    }

@@ -41,7 +41,10 @@ class Counters:
 
 def _stat_numbers(host: Host, pid: int) -> list[int]:
     """Fields 4 and on of /proc/PID/stat. Raises HostError."""
-    return [int(number) for number in host.read_bytes(f"/proc/{pid}/stat").decode("ascii", "replace").rpartition(") ")[2].split()[1:]]
+    return [
+        int(number)
+        for number in host.read_bytes(f"/proc/{pid}/stat").decode("ascii", "replace").rpartition(") ")[2].split()[1:]
+    ]
 
 
 def _cpu(numbers: Sequence[int]) -> float:
@@ -60,7 +63,9 @@ def look(host: Host, pid: int, helpers: Sequence[int] = ()) -> Counters | None:
     counters.children_cpu_s = (numbers[12] + numbers[13]) / TICKS + sum(_helper_cpu(host, helper) for helper in helpers)
     try:
         fields = status_fields(host, f"/proc/{pid}/io")
-        counters.read_bytes, counters.rchar, counters.written_bytes = (int(fields[name]) for name in ("read_bytes", "rchar", "write_bytes"))
+        counters.read_bytes, counters.rchar, counters.written_bytes = (
+            int(fields[name]) for name in ("read_bytes", "rchar", "write_bytes")
+        )
         counters.io_known = True
     except (HostError, KeyError, ValueError):
         pass
@@ -78,6 +83,13 @@ def between(first: Counters, second: Counters) -> Progress:
     """What moved from the first look to the second. A counter that went back (a helper ended) counts as 0."""
     faults = second.faults - first.faults
     growth = second.rss_bytes - first.rss_bytes if faults >= RSS_FAULTS else 0
-    return Progress(round(second.at - first.at, 3), round(second.cpu_s - first.cpu_s, 3), second.read_bytes - first.read_bytes,
-                    second.rchar - first.rchar, second.written_bytes - first.written_bytes, growth, faults,
-                    children_cpu_s=round(max(second.children_cpu_s - first.children_cpu_s, 0.0), 3))
+    return Progress(
+        round(second.at - first.at, 3),
+        round(second.cpu_s - first.cpu_s, 3),
+        second.read_bytes - first.read_bytes,
+        second.rchar - first.rchar,
+        second.written_bytes - first.written_bytes,
+        growth,
+        faults,
+        children_cpu_s=round(max(second.children_cpu_s - first.children_cpu_s, 0.0), 3),
+    )

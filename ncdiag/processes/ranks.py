@@ -9,14 +9,20 @@ from ncdiag.model import RankState
 from ncdiag.processes.look import Look
 from ncdiag.processes.machine import option
 
-ENVIRONMENT = (("RANK", "WORLD_SIZE", "LOCAL_RANK"),
-               ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"),
-               ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"),
-               ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID"))
+ENVIRONMENT = (
+    ("RANK", "WORLD_SIZE", "LOCAL_RANK"),
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"),
+    ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"),
+    ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID"),
+)
 """Rank, world size, local rank as torchrun, Open MPI, MPICH and Slurm name them. A batch script has SLURM_PROCID too, but no step size."""
 _PART = re.compile(r"_(DP|PP|PCP|TP|DCP|EP)(\d+)")
 _LOG = re.compile(r"\bworld_size=(\d+) rank=(\d+) local_rank=(\d+)\b")
-_SIZES = {"tp": ("--tensor-parallel-size", "-tp"), "pp": ("--pipeline-parallel-size", "-pp"), "pcp": ("--prefill-context-parallel-size", "-pcp")}
+_SIZES = {
+    "tp": ("--tensor-parallel-size", "-tp"),
+    "pp": ("--pipeline-parallel-size", "-pp"),
+    "pcp": ("--prefill-context-parallel-size", "-pcp"),
+}
 
 
 def from_environment(state: RankState, environ: Mapping[str, str]) -> None:
@@ -30,10 +36,16 @@ def from_environment(state: RankState, environ: Mapping[str, str]) -> None:
 
 def sizes(argv: Sequence[str]) -> tuple[dict[str, int], int, int]:
     """(`tp`, `pp`, `pcp`; 1 where not given), number of nodes, node rank, of a `vllm serve` command line."""
+
     def number(names: Iterable[str], default: int) -> int:
         value = option(argv, *names)
         return int(value) if value and value.isdigit() else default
-    return ({key: number(names, 1) for key, names in _SIZES.items()}, number(("--nnodes", "-n"), 1), number(("--node-rank", "-r"), 0))
+
+    return (
+        {key: number(names, 1) for key, names in _SIZES.items()},
+        number(("--nnodes", "-n"), 1),
+        number(("--node-rank", "-r"), 0),
+    )
 
 
 def from_title(state: RankState, argv: Sequence[str]) -> None:
@@ -95,4 +107,9 @@ def by_order(workers: Sequence[Look], argv: Sequence[str]) -> None:
     for local, worker in enumerate(workers):
         state = worker.state
         if state.rank is None:
-            state.rank, state.local_rank, state.world_size, state.rank_source = node_rank * len(workers) + local, local, world, "order"
+            state.rank, state.local_rank, state.world_size, state.rank_source = (
+                node_rank * len(workers) + local,
+                local,
+                world,
+                "order",
+            )

@@ -46,7 +46,9 @@ class _Links:
     def _of(self, pid: int) -> list[Socket]:
         if pid not in self._read:
             try:
-                self._read[pid] = [socket for socket in sockets.read(self._host, pid, self._tables)[1] if socket.state == "ESTABLISHED"]
+                self._read[pid] = [
+                    socket for socket in sockets.read(self._host, pid, self._tables)[1] if socket.state == "ESTABLISHED"
+                ]
             except HostError:
                 self._read[pid] = []
         return self._read[pid]
@@ -65,7 +67,11 @@ def allies(machine: Machine, members: Sequence[Proc]) -> Iterator[Proc]:
     if not jobs:
         return
     pids = {proc.pid for proc in members}
-    others = [(proc, job_of(machine.host, proc)) for proc in machine.pythons() if proc.pid not in pids and "ray::IDLE" not in proc.command]
+    others = [
+        (proc, job_of(machine.host, proc))
+        for proc in machine.pythons()
+        if proc.pid not in pids and "ray::IDLE" not in proc.command
+    ]
     known = jobs - {NO_JOB} or _jobs_talked_to(links, members, others)
     mine = [*members, *(proc for proc, job in others if job in known)]
     yield from (proc for proc, job in others if job in known)

@@ -11,19 +11,29 @@ import re
 
 from ncdiag.processes.proc import Proc
 
-_HELPERS = re.compile(r"multiprocessing\.(?:resource_tracker|semaphore_tracker) import main"
-                      r"|multiprocessing[/.]resource_tracker|loky\.backend\.resource_tracker"
-                      r"|torch[/.]_inductor[/.]compile_worker|vllm\.model_executor\.models\.registry|triton[/.]backends"
-                      r"|ray[/.](?:_private[/.](?!workers[/.]default_worker)|dashboard[/.]|autoscaler[/.]|util[/.])|ray/core/src|^ray::(?:IDLE|SPILL|RESTORE|DELETE|\w*Agent)|(?:^| )-m pip |py-spy|joblib\.externals")
+_HELPERS = re.compile(
+    r"multiprocessing\.(?:resource_tracker|semaphore_tracker) import main"
+    r"|multiprocessing[/.]resource_tracker|loky\.backend\.resource_tracker"
+    r"|torch[/.]_inductor[/.]compile_worker|vllm\.model_executor\.models\.registry|triton[/.]backends"
+    r"|ray[/.](?:_private[/.](?!workers[/.]default_worker)|dashboard[/.]|autoscaler[/.]|util[/.])|ray/core/src|^ray::(?:IDLE|SPILL|RESTORE|DELETE|\w*Agent)|(?:^| )-m pip |py-spy|joblib\.externals"
+)
 _OWN = re.compile(r"-m ncdiag(?: |$)|^(?:\S*python\S* )?\S*/ncdiag (?:-\S+ )*[a-z]|ncdiag/bringup/guard\.py ")
 _FORK_SERVER = re.compile(r"multiprocessing\.forkserver import main")
 _SPAWN = re.compile(r"multiprocessing\.(?:spawn|popen_spawn_posix) import spawn_main|multiprocessing-fork")
-_LAUNCHERS = re.compile(r"torch[./]distributed[./](?:run|launch|elastic)|(?:^|[/ ])torchrun(?:$| )|accelerate(?:[/.]commands[/.]| )launch"
-                        r"|deepspeed[/.]launcher|(?:^|[/ ])(?:deepspeed|horovodrun|mpirun|mpiexec(?:\.hydra)?|orterun|prterun|prted|orted|srun|slurmstepd"
-                        r"|hydra_pmi_proxy)(?:$|[ :])")
+_LAUNCHERS = re.compile(
+    r"torch[./]distributed[./](?:run|launch|elastic)|(?:^|[/ ])torchrun(?:$| )|accelerate(?:[/.]commands[/.]| )launch"
+    r"|deepspeed[/.]launcher|(?:^|[/ ])(?:deepspeed|horovodrun|mpirun|mpiexec(?:\.hydra)?|orterun|prterun|prted|orted|srun|slurmstepd"
+    r"|hydra_pmi_proxy)(?:$|[ :])"
+)
 _SERVE = re.compile(r"(?:^|[/ ])vllm serve |vllm[./]entrypoints|(?:^|[/ ])vllm(?:-cpu)? serve(?:$| )")
 _TITLE = re.compile(r"^(?P<prefix>[A-Za-z][\w-]*)::(?P<name>[A-Za-z]\w*)")
-_VLLM_TITLES = {"APIServer": "api-server", "EngineCore": "engine-core", "Worker": "worker", "DPCoordinator": "coordinator", "DPSupervisor": "launcher"}
+_VLLM_TITLES = {
+    "APIServer": "api-server",
+    "EngineCore": "engine-core",
+    "Worker": "worker",
+    "DPCoordinator": "coordinator",
+    "DPSupervisor": "launcher",
+}
 _RAY_WORKER = re.compile(r"^ray::(?!IDLE)\w|ray/_private/workers/default_worker\.py")
 _LAUNCHER_NAMES = re.compile(r"^(?:torchrun|mpirun|mpiexec|orterun|prterun|srun|slurmstepd|deepspeed|accelerate)")
 

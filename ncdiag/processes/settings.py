@@ -8,9 +8,12 @@ from collections.abc import Mapping
 from ncdiag.host import Host, HostError
 from ncdiag.processes.proc import Proc
 
-_MATTERS = re.compile(r"^(?:NCCL_|GLOO_|TORCH|PYTORCH_|VLLM_|RAY_|MASTER_|RANK$|WORLD_SIZE$|LOCAL_|GROUP_|CUDA_|NVIDIA_VISIBLE|HIP_|ROCR_|TP_SOCKET"
-                      r"|UCX_|FI_|OFI_|OMPI_COMM_WORLD_|PMI_|SLURM_(?:PROCID|NTASKS|NODEID|JOB_ID|STEP)|HF_HUB|HF_HOME|TRANSFORMERS_|OMP_NUM|USE_LIBUV"
-                      r"|XDG_CACHE_HOME$|HOME$|HOSTNAME$|LD_PRELOAD$|LD_LIBRARY_PATH$|(?:HTTPS?|NO|ALL)_PROXY$)", re.I)
+_MATTERS = re.compile(
+    r"^(?:NCCL_|GLOO_|TORCH|PYTORCH_|VLLM_|RAY_|MASTER_|RANK$|WORLD_SIZE$|LOCAL_|GROUP_|CUDA_|NVIDIA_VISIBLE|HIP_|ROCR_|TP_SOCKET"
+    r"|UCX_|FI_|OFI_|OMPI_COMM_WORLD_|PMI_|SLURM_(?:PROCID|NTASKS|NODEID|JOB_ID|STEP)|HF_HUB|HF_HOME|TRANSFORMERS_|OMP_NUM|USE_LIBUV"
+    r"|XDG_CACHE_HOME$|HOME$|HOSTNAME$|LD_PRELOAD$|LD_LIBRARY_PATH$|(?:HTTPS?|NO|ALL)_PROXY$)",
+    re.I,
+)
 
 
 def settings_of(environ: Mapping[str, str]) -> dict[str, str]:

@@ -13,8 +13,20 @@ from collections.abc import Mapping
 from ncdiag.host import Host, HostError
 from ncdiag.model import Socket
 
-STATES = {1: "ESTABLISHED", 2: "SYN_SENT", 3: "SYN_RECV", 4: "FIN_WAIT1", 5: "FIN_WAIT2", 6: "TIME_WAIT", 7: "CLOSE",
-          8: "CLOSE_WAIT", 9: "LAST_ACK", 10: "LISTEN", 11: "CLOSING", 12: "SYN_RECV"}
+STATES = {
+    1: "ESTABLISHED",
+    2: "SYN_SENT",
+    3: "SYN_RECV",
+    4: "FIN_WAIT1",
+    5: "FIN_WAIT2",
+    6: "TIME_WAIT",
+    7: "CLOSE",
+    8: "CLOSE_WAIT",
+    9: "LAST_ACK",
+    10: "LISTEN",
+    11: "CLOSING",
+    12: "SYN_RECV",
+}
 """include/net/tcp_states.h"""
 TABLE_LIMIT = 64 << 20
 _INODE = re.compile(r"socket:\[(\d+)\]")
@@ -24,7 +36,9 @@ _FIRST = {"LISTEN": 0, "SYN_SENT": 1, "SYN_RECV": 2}
 def _address(text: str) -> str:
     """`0100007F:1F90` -> `127.0.0.1:8080`; the kernel prints each 32-bit word in the byte order of the machine."""
     hexadecimal, _, port = text.partition(":")
-    words = [int(hexadecimal[index:index + 8], 16).to_bytes(4, sys.byteorder) for index in range(0, len(hexadecimal), 8)]
+    words = [
+        int(hexadecimal[index : index + 8], 16).to_bytes(4, sys.byteorder) for index in range(0, len(hexadecimal), 8)
+    ]
     address = ipaddress.ip_address(b"".join(words))
     if address.version == 4:
         return f"{address}:{int(port, 16)}"
@@ -42,7 +56,9 @@ def parse_table(content: str) -> dict[int, Socket]:
         send, _, receive = columns[4].partition(":")
         state = STATES.get(int(columns[3], 16), columns[3])
         remote = _address(columns[2]) if state != "LISTEN" else ""
-        found[int(columns[9])] = Socket(state, _address(columns[1]), remote, int(send, 16), int(receive, 16), int(columns[6], 16))
+        found[int(columns[9])] = Socket(
+            state, _address(columns[1]), remote, int(send, 16), int(receive, 16), int(columns[6], 16)
+        )
     return found
 
 
@@ -60,7 +76,11 @@ class Tables:
             table: dict[int, Socket] = {}
             for name in ("tcp", "tcp6"):
                 try:
-                    table.update(parse_table(self._host.read_bytes(f"/proc/{pid}/net/{name}", TABLE_LIMIT).decode("ascii", "replace")))
+                    table.update(
+                        parse_table(
+                            self._host.read_bytes(f"/proc/{pid}/net/{name}", TABLE_LIMIT).decode("ascii", "replace")
+                        )
+                    )
                 except HostError:
                     if name == "tcp":
                         raise
@@ -90,6 +110,9 @@ def compare(host: Host, pid: int, before: list[Socket], tables: Tables) -> None:
         return
     for socket in before:
         later = now.get((socket.local, socket.remote))
-        socket.moved = later is None or (later.send_queue, later.receive_queue) != (socket.send_queue, socket.receive_queue)
+        socket.moved = later is None or (later.send_queue, later.receive_queue) != (
+            socket.send_queue,
+            socket.receive_queue,
+        )
         if later is not None:
             socket.retransmits = later.retransmits

@@ -75,7 +75,10 @@ def _pair(request: Dict[str, Any], own: int, partner: int) -> List[List[Any]]:
     work = [
         lambda: _first_open(request, mine["address"], peer["address"], partner),
         lambda: wire.path_mtu(token, mine["address"], peer["address"], request["ports"][0], min(mine["mtu"], 9216)),
-        *(lambda port=port: wire.connect(token, mine["address"], peer["address"], port, partner, bulk=0) for port in request["named"]),
+        *(
+            lambda port=port: wire.connect(token, mine["address"], peer["address"], port, partner, bulk=0)
+            for port in request["named"]
+        ),
     ]
     results = wire.several(work)
     told: List[List[Any]] = []

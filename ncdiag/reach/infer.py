@@ -80,8 +80,13 @@ def _ends(trial: Trial) -> tuple[End, End]:
 
 def _explains(fault: Fault, trial: Trial) -> bool:
     if fault.kind in ("to", "from", "both"):
-        return (trial.target in fault.nodes and fault.kind != "from") or (trial.source in fault.nodes and fault.kind != "to")
-    ends = (trial.source in fault.nodes and trial.target in fault.others, trial.target in fault.nodes and trial.source in fault.others)
+        return (trial.target in fault.nodes and fault.kind != "from") or (
+            trial.source in fault.nodes and fault.kind != "to"
+        )
+    ends = (
+        trial.source in fault.nodes and trial.target in fault.others,
+        trial.target in fault.nodes and trial.source in fault.others,
+    )
     return ends[0] or (ends[1] and not fault.one_way)
 
 
@@ -125,7 +130,9 @@ def _border(left: Sequence[Trial], tally: Tally) -> Fault | None:
         across = [trial for trial in left if (trial.source in chosen) != (trial.target in chosen)]
         if len(across) > 1:
             others = sorted(node for node in tally.sets if node not in chosen)
-            return Fault("border", sorted(inside), others, _usual(across), len(across), len(across), False, _detail(across))
+            return Fault(
+                "border", sorted(inside), others, _usual(across), len(across), len(across), False, _detail(across)
+            )
     return None
 
 
@@ -153,7 +160,16 @@ def _link(left: Sequence[Trial], trials: Sequence[Trial]) -> Fault:
     back = [trial for trial in own if trial.source == first.target]
     one_way = bool(back) and not any(trial.failed for trial in back)
     there = [trial for trial in own if trial.source == first.source] if one_way else own
-    return Fault("link", [first.source], [first.target], first.outcome, sum(trial.failed for trial in there), len(there), one_way, first.detail)
+    return Fault(
+        "link",
+        [first.source],
+        [first.target],
+        first.outcome,
+        sum(trial.failed for trial in there),
+        len(there),
+        one_way,
+        first.detail,
+    )
 
 
 def _usual(trials: Sequence[Trial]) -> str:

@@ -77,19 +77,25 @@ def trials(run: Run, what: str) -> list[Trial]:
 
 def _tcp(run: Run) -> Iterator[Finding]:
     for fault in faults(trials(run, "tcp")):
-        yield _finding(run, fault, "", PATH if fault.outcome in ("unreachable", "stranger") or fault.kind == "both" else FIREWALL)
+        yield _finding(
+            run, fault, "", PATH if fault.outcome in ("unreachable", "stranger") or fault.kind == "both" else FIREWALL
+        )
 
 
 def _finding(run: Run, fault: Fault, port: str, cause: str) -> Finding:
     names = [member.name for member in run.members]
     near, far = fold(names[node] for node in fault.nodes), fold(names[node] for node in fault.others)
-    word = WORDS[fault.outcome] + (f" ({_detail(names, fault)})" if fault.outcome in ("unreachable", "stranger") and fault.detail else "")
+    word = WORDS[fault.outcome] + (
+        f" ({_detail(names, fault)})" if fault.outcome in ("unreachable", "stranger") and fault.detail else ""
+    )
     member = run.members[fault.nodes[0]]
     on = f"{port}{member.interface} ({member.address})"
     if fault.kind == "border":
         summary = f"{near} and the other {len(fault.others)} nodes do not reach each other on {on}: {word}"
     elif fault.kind == "link":
-        summary = f"{near} cannot reach {far} on {on}: {word}" + ("; the way back works" if fault.one_way else ", and not the other way round")
+        summary = f"{near} cannot reach {far} on {on}: {word}" + (
+            "; the way back works" if fault.one_way else ", and not the other way round"
+        )
     else:
         summary = {
             "both": f"{near} reaches nobody and nobody reaches it on {on}: {word}",
@@ -139,7 +145,11 @@ def _mtu(run: Run) -> Iterator[Finding]:
         member = run.members[fault.nodes[0]]
         near = fold(names[node] for node in fault.nodes)
         own = sorted({run.members[node].mtu for node in fault.nodes})
-        where = f"between {near} and {fold(names[node] for node in fault.others)}" if fault.others else f"to and from {near}"
+        where = (
+            f"between {near} and {fold(names[node] for node in fault.others)}"
+            if fault.others
+            else f"to and from {near}"
+        )
         yield warn(f"packets {where} are lost above MTU {fault.detail} on {member.interface}, whose own MTU is {own[0]}; the senders' is larger or equal",
                    names[fault.nodes[0]] if len(fault.nodes) == 1 else None, observed=int(fault.detail),
                    expected=max(one.mtu for one in run.members), cause=MTU, device=member.interface,

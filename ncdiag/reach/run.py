@@ -38,7 +38,11 @@ def members(snapshot: Snapshot, probes: ProbeSet, interface: str | None = None) 
     `interface`: that one on every node instead. Raises FleetError when fewer than two nodes have an address.
     """
     if interface is not None:
-        return {interface: _enough([member for name in snapshot.nodes for member in _on(snapshot, name, interface)], interface)}
+        return {
+            interface: _enough(
+                [member for name in snapshot.nodes for member in _on(snapshot, name, interface)], interface
+            )
+        }
     seen = {
         finding.where["node"]: finding.observed
         for finding in check(snapshot, probes.chosen(WANTED))
@@ -52,7 +56,9 @@ def members(snapshot: Snapshot, probes: ProbeSet, interface: str | None = None) 
             if told[role]["address"]
             for member in _on(snapshot, name, told[role]["interface"], told[role]["address"])
         ]
-        if len(chosen) > 1 and not any({one.address for one in chosen} <= {other.address for other in known} for known in found.values()):
+        if len(chosen) > 1 and not any(
+            {one.address for one in chosen} <= {other.address for other in known} for known in found.values()
+        ):
             found[what] = chosen
     if not found:
         _enough([], "NCCL's")
@@ -61,7 +67,9 @@ def members(snapshot: Snapshot, probes: ProbeSet, interface: str | None = None) 
 
 def _enough(found: list[Member], what: str) -> list[Member]:
     if len(found) < 2:
-        raise FleetError(f"{len(found)} node with an address on {what} interface; reachability needs two or more (see ncdiag preflight)")
+        raise FleetError(
+            f"{len(found)} node with an address on {what} interface; reachability needs two or more (see ncdiag preflight)"
+        )
     return found
 
 
@@ -79,7 +87,14 @@ def _on(snapshot: Snapshot, name: str, interface: str | None, address: str | Non
 
 
 def test(
-    fleet: RemoteFleet, what: str, nodes: Sequence[Member], named: Sequence[int], budget_s: float, progress: Progress, *, seed: int | None = None
+    fleet: RemoteFleet,
+    what: str,
+    nodes: Sequence[Member],
+    named: Sequence[int],
+    budget_s: float,
+    progress: Progress,
+    *,
+    seed: int | None = None,
 ) -> list[Finding]:
     """Tests the nodes against each other within `budget_s`, the time to come up not counted. Raises FleetError."""
     source = random.Random(seed)
@@ -87,7 +102,10 @@ def test(
     lead = START_S + START_A_NODE_S * len(nodes)
     request = {
         "token": secrets.token_hex(16),
-        "nodes": [{"address": one.address, "mtu": one.mtu, "offset_s": one.offset_s, "hostname": one.hostname} for one in nodes],
+        "nodes": [
+            {"address": one.address, "mtu": one.mtu, "offset_s": one.offset_s, "hostname": one.hostname}
+            for one in nodes
+        ],
         "ports": source.sample(range(*EPHEMERAL), 3),
         "named": sorted(set(named)),
         "limit": limit,
@@ -100,7 +118,9 @@ def test(
     return list(judge(_gathered(what, nodes, request, answers, timeout_s)))
 
 
-def _gathered(what: str, nodes: Sequence[Member], request: Mapping[str, object], answers: Mapping[str, Answer], timeout_s: float) -> Run:
+def _gathered(
+    what: str, nodes: Sequence[Member], request: Mapping[str, object], answers: Mapping[str, Answer], timeout_s: float
+) -> Run:
     reports, silent = {}, {}
     for number, member in enumerate(nodes):
         answer = answers.get(member.name)

@@ -142,7 +142,11 @@ def path_mtu(token: str, own: str, peer: str, port: int, mtu: int) -> Optional[i
     datagrams = socket.socket(family(peer), socket.SOCK_DGRAM)
     with datagrams:
         try:
-            level, option = (socket.IPPROTO_IP, IP_MTU_DISCOVER) if family(peer) == socket.AF_INET else (socket.IPPROTO_IPV6, IPV6_MTU_DISCOVER)
+            level, option = (
+                (socket.IPPROTO_IP, IP_MTU_DISCOVER)
+                if family(peer) == socket.AF_INET
+                else (socket.IPPROTO_IPV6, IPV6_MTU_DISCOVER)
+            )
             datagrams.setsockopt(level, option, PMTUDISC_PROBE)
             datagrams.bind((own, 0))
         except OSError:

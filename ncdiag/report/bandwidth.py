@@ -13,7 +13,14 @@ from ncdiag.nodeset import fold
 from ncdiag.report.console import STYLES, make_console, plain
 
 
-def render(report: Mapping[str, Any], findings: Sequence[Finding], tables: Sequence[tuple[str, str, str]], *, color: str | None, detail: bool) -> str:
+def render(
+    report: Mapping[str, Any],
+    findings: Sequence[Finding],
+    tables: Sequence[tuple[str, str, str]],
+    *,
+    color: str | None,
+    detail: bool,
+) -> str:
     """`report`: the JSON form; `tables`: (operation, table in nccl-tests' layout, table of spread)."""
     console, buffer = make_console(color)
     versions = ", ".join(f"{name} {'/'.join(values)}" for name, values in report["versions"].items() if values)
@@ -38,9 +45,17 @@ def render(report: Mapping[str, Any], findings: Sequence[Finding], tables: Seque
     if isolation:
         usual = isolation["usual_busbw_gbytes_s"]
         told = "" if usual is None else f", usual {usual:.4g} GB/s, slow below {isolation['slow_below']:.0%} of it"
-        console.print(Text(f"# {len(isolation['tests'])} pairs in {isolation['rounds']} rounds (at most {isolation['most_rounds']}){told}", "dim"), soft_wrap=True)
+        console.print(
+            Text(
+                f"# {len(isolation['tests'])} pairs in {isolation['rounds']} rounds (at most {isolation['most_rounds']}){told}",
+                "dim",
+            ),
+            soft_wrap=True,
+        )
         if not isolation["verdicts"]:
-            console.print(Text("# no pair is slower than the others: nobody in particular is to blame", "dim"), soft_wrap=True)
+            console.print(
+                Text("# no pair is slower than the others: nobody in particular is to blame", "dim"), soft_wrap=True
+            )
     _engine(console, report["engine"])
     return buffer.text()
 
@@ -53,7 +68,10 @@ def _expectation(console: Any, expectation: Mapping[str, Any]) -> None:
     if expectation["chosen"]:
         console.print(Text(plain(f"# NCCL chose {expectation['chosen']}"), "dim"), soft_wrap=True)
     for term in expectation["terms"]:
-        console.print(Text(plain(f"#   {term['what']}: {term['value']:.4g} {term['unit']} ({term['source']})"), "dim"), soft_wrap=True)
+        console.print(
+            Text(plain(f"#   {term['what']}: {term['value']:.4g} {term['unit']} ({term['source']})"), "dim"),
+            soft_wrap=True,
+        )
 
 
 def _finding(console: Any, finding: Finding) -> None:

@@ -24,13 +24,43 @@ _INDENT = 4
 _WIDTH = 180  # characters of a file's line with its place
 
 
-def causes_as_json(command: str, causes: Sequence[Cause], *, ranks: Sequence[Any] = (), communicators: Sequence[Any] = (), next_: Sequence[str] = (), notes: Sequence[str] = (), code: int) -> str:
+def causes_as_json(
+    command: str,
+    causes: Sequence[Cause],
+    *,
+    ranks: Sequence[Any] = (),
+    communicators: Sequence[Any] = (),
+    next_: Sequence[str] = (),
+    notes: Sequence[str] = (),
+    code: int,
+) -> str:
     """`{"schema", "command", "causes", "ranks", "communicators", "next", "notes", "exit"}`, the first cause first."""
-    return json.dumps(redact.data({"schema": SCHEMA, "command": command, "causes": [cause.as_dict() for cause in causes], "ranks": list(ranks), "communicators": list(communicators),
-                                   "next": list(next_), "notes": list(notes), "exit": code}), indent=1)
+    return json.dumps(
+        redact.data(
+            {
+                "schema": SCHEMA,
+                "command": command,
+                "causes": [cause.as_dict() for cause in causes],
+                "ranks": list(ranks),
+                "communicators": list(communicators),
+                "next": list(next_),
+                "notes": list(notes),
+                "exit": code,
+            }
+        ),
+        indent=1,
+    )
 
 
-def causes_as_text(causes: Sequence[Cause], *, next_: Sequence[str] = (), notes: Sequence[str] = (), sources: Sequence[str] = (), show_all: bool = False, color: str | None) -> str:
+def causes_as_text(
+    causes: Sequence[Cause],
+    *,
+    next_: Sequence[str] = (),
+    notes: Sequence[str] = (),
+    sources: Sequence[str] = (),
+    show_all: bool = False,
+    color: str | None,
+) -> str:
     """The ranked list. With `show_all` every evidence line."""
     console, buffer = make_console(color)
     for index, cause in enumerate(causes):
@@ -49,7 +79,10 @@ def causes_as_text(causes: Sequence[Cause], *, next_: Sequence[str] = (), notes:
 def _print(console: Console, cause: Cause, limit: int | None) -> None:
     """One cause. Text is wrapped; lines of files are not, so that `file:line` stays in one piece."""
     head = Text()
-    head.append(cause.cause if cause.cause in QUIET else f"{cause.confidence:<9}" + one_line(cause.cause), "green" if cause.cause in GOOD else STYLES.get(cause.confidence, ""))
+    head.append(
+        cause.cause if cause.cause in QUIET else f"{cause.confidence:<9}" + one_line(cause.cause),
+        "green" if cause.cause in GOOD else STYLES.get(cause.confidence, ""),
+    )
     where = [one_line(f"{key} {value}") for key, value in cause.where.items() if value not in (None, "")]
     if where:
         head.append("  " + ", ".join(where), "cyan")
@@ -74,6 +107,8 @@ def _print_lines(console: Console, items: Sequence[Evidence], limit: int | None)
         place = one_line(item.source) + (f":{item.line}" if item.line is not None else "")
         room = max(_WIDTH - len(place), 60)
         text = plain(item.text)
-        console.print(Text(" " * _INDENT + f"{place}  {text if len(text) <= room else text[:room] + '…'}", "dim"), soft_wrap=True)
+        console.print(
+            Text(" " * _INDENT + f"{place}  {text if len(text) <= room else text[:room] + '…'}", "dim"), soft_wrap=True
+        )
     if len(shown) < len(items):
         console.print(Text(" " * _INDENT + f"… {len(items) - len(shown)} more (-v shows all)", "dim"))

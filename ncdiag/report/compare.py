@@ -48,7 +48,12 @@ class Comparison:
 
     def lists(self) -> list[tuple[str, list[Item]]]:
         """Name and items of each."""
-        return [("new", self.new), ("fixed", self.fixed), ("unchanged", self.unchanged), ("not_judged", self.not_judged)]
+        return [
+            ("new", self.new),
+            ("fixed", self.fixed),
+            ("unchanged", self.unchanged),
+            ("not_judged", self.not_judged),
+        ]
 
     def as_dict(self) -> dict[str, Any]:
         return {"against": self.against, **{name: [item.as_dict() for item in items] for name, items in self.lists()}}
@@ -82,7 +87,9 @@ def _items(results: Iterable[Result]) -> dict[tuple[str, ...], Item]:
 
 
 def _where(where: Any) -> tuple[str, str]:
-    rest = " ".join(f"{value}" for key, value in where.items() if key not in ("node", "stage") and value not in (None, ""))
+    rest = " ".join(
+        f"{value}" for key, value in where.items() if key not in ("node", "stage") and value not in (None, "")
+    )
     return str(where.get("node") or ""), rest
 
 

@@ -18,7 +18,9 @@ from ncdiag.report.retold import comparison_as_text, figures_as_text
 FORMATS = ("text", "json", "html", "junit", "prometheus")
 
 
-def written(results: Sequence[Result], format_: str, comparison: Comparison | None = None, fail_on: str = "fail") -> str:
+def written(
+    results: Sequence[Result], format_: str, comparison: Comparison | None = None, fail_on: str = "fail"
+) -> str:
     """`html`, `junit` or `prometheus`."""
     if format_ == "html":
         from ncdiag.report.html.page import render

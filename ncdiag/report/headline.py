@@ -11,7 +11,13 @@ from ncdiag.report.causes import GOOD
 from ncdiag.report.folding import folded, nodes_of
 from ncdiag.report.result import Result
 
-KINDS = {"hang": Status.FAIL, "failed": Status.FAIL, "progressing": Status.OK, "healthy": Status.OK, "unknown": Status.UNKNOWN}
+KINDS = {
+    "hang": Status.FAIL,
+    "failed": Status.FAIL,
+    "progressing": Status.OK,
+    "healthy": Status.OK,
+    "unknown": Status.UNKNOWN,
+}
 
 
 class Headline(NamedTuple):
@@ -41,7 +47,11 @@ def headline(result: Result) -> Headline:
     if result.causes:
         first = result.causes[0]
         known = first.cause in (*GOOD, "unresolved")
-        return Headline(status_of(first), first.summary, _causes(result.causes) if known else f"{first.confidence}: {first.cause}, {_causes(result.causes)}")
+        return Headline(
+            status_of(first),
+            first.summary,
+            _causes(result.causes) if known else f"{first.confidence}: {first.cause}, {_causes(result.causes)}",
+        )
     if result.outcome:
         return Headline(Status.FAIL, result.outcome, _ranks(result))
     return _of_findings(result)
@@ -49,9 +59,16 @@ def headline(result: Result) -> Headline:
 
 def _of_findings(result: Result) -> Headline:
     numbers = counts(result.findings)
-    said = ", ".join(f"{numbers[status.value]:,} {status.value}" for status in reversed(Status) if numbers[status.value])
-    nodes = f"{len(result.nodes):,} node{'s' if len(result.nodes) != 1 else ''}" if result.nodes else "what was looked at"
-    for status, words in ((Status.FAIL, "will stop the engine, or keep it from working"), (Status.WARN, "may slow the engine down or make it unsure")):
+    said = ", ".join(
+        f"{numbers[status.value]:,} {status.value}" for status in reversed(Status) if numbers[status.value]
+    )
+    nodes = (
+        f"{len(result.nodes):,} node{'s' if len(result.nodes) != 1 else ''}" if result.nodes else "what was looked at"
+    )
+    for status, words in (
+        (Status.FAIL, "will stop the engine, or keep it from working"),
+        (Status.WARN, "may slow the engine down or make it unsure"),
+    ):
         groups = folded(finding for finding in result.findings if finding.status is status)
         if groups:
             if len(groups) == 1:
@@ -59,7 +76,11 @@ def _of_findings(result: Result) -> Headline:
             where = nodes_of((finding for group in groups for finding in group), result.nodes)
             return Headline(status, f"{len(groups)} things {words}{f', on {where}' if where else ''}.", said)
     if numbers["unknown"]:
-        return Headline(Status.UNKNOWN, f"Nothing wrong was found on {nodes}, but {numbers['unknown']:,} things could not be looked at.", said)
+        return Headline(
+            Status.UNKNOWN,
+            f"Nothing wrong was found on {nodes}, but {numbers['unknown']:,} things could not be looked at.",
+            said,
+        )
     if not result.findings:
         return Headline(Status.UNKNOWN, "Nothing was judged.", "")
     return Headline(Status.OK, f"Nothing wrong was found on {nodes}.", said)

@@ -11,12 +11,25 @@ from ncdiag.check import counts
 from ncdiag.model import SCHEMA, Finding
 
 
-def findings_as_json(command: str, nodes: Sequence[str], findings: Sequence[Finding], code: int, machines: Sequence[Mapping[str, Any]] = ()) -> str:
+def findings_as_json(
+    command: str,
+    nodes: Sequence[str],
+    findings: Sequence[Finding],
+    code: int,
+    machines: Sequence[Mapping[str, Any]] = (),
+) -> str:
     """`{"schema", "command", "nodes", "counts", "exit", "machines", "findings"}`, the gravest finding first; one finding a line.
 
     `machines`: topologies, nodes that are built alike once.
     """
     ordered = sorted(findings, key=lambda finding: -finding.status.severity)
-    head = {"schema": SCHEMA, "command": command, "nodes": list(nodes), "counts": counts(findings), "exit": int(code), "machines": redact.data(machines)}
+    head = {
+        "schema": SCHEMA,
+        "command": command,
+        "nodes": list(nodes),
+        "counts": counts(findings),
+        "exit": int(code),
+        "machines": redact.data(machines),
+    }
     lines = ",\n".join(json.dumps(redact.data(finding.as_dict())) for finding in ordered)
     return f'{json.dumps(head)[:-1]},\n"findings": [\n{lines}\n]}}'

@@ -44,7 +44,9 @@ def render(results: Sequence[Result], comparison: Comparison | None = None, fail
         failures = sum(case.status.severity >= limit for case in cases)
         errors = sum(case.status is Status.UNKNOWN for case in cases)
         skipped = sum(case.status is Status.SKIP for case in cases)
-        suite.attrib.update(tests=str(len(cases)), failures=str(failures), errors=str(errors), skipped=str(skipped), time="0")
+        suite.attrib.update(
+            tests=str(len(cases)), failures=str(failures), errors=str(errors), skipped=str(skipped), time="0"
+        )
     for key in ("tests", "failures", "errors", "skipped"):
         root.set(key, str(sum(int(suite.get(key, "0")) for suite in root)))
     root.set("time", "0")
@@ -74,14 +76,24 @@ def _of_finding(finding: Finding) -> Case:
         f"remedy: {finding.remedy}" if finding.remedy else "",
         f"runbook: ncdiag playbook run {finding.cause}" if finding.cause else "",
     ]
-    return Case(finding.probe or "finding", place or "all nodes", finding.status, finding.summary, finding.cause or "", _joined(lines))
+    return Case(
+        finding.probe or "finding",
+        place or "all nodes",
+        finding.status,
+        finding.summary,
+        finding.cause or "",
+        _joined(lines),
+    )
 
 
 def _of_cause(cause: Cause) -> Case:
     place = " ".join(f"{key}={value}" for key, value in cause.where.items() if value not in (None, ""))
     lines = [
         f"{cause.confidence}: {cause.summary}",
-        *(f"{item.source}{f':{item.line}' if item.line is not None else ''}: {item.text}" for item in cause.evidence[:50]),
+        *(
+            f"{item.source}{f':{item.line}' if item.line is not None else ''}: {item.text}"
+            for item in cause.evidence[:50]
+        ),
         f"remedy: {cause.remedy}" if cause.remedy else "",
         f"runbook: ncdiag playbook run {cause.playbook}",
     ]
@@ -105,7 +117,9 @@ def _write(suite: ElementTree.Element, case: Case, limit: int) -> None:
     element = ElementTree.SubElement(suite, "testcase", clean)
     message, text = _masked(case.message), plain(redact.text(case.text))
     if case.status.severity >= limit:
-        ElementTree.SubElement(element, "failure", message=message, type=_masked(case.kind or case.status.value)).text = text
+        ElementTree.SubElement(
+            element, "failure", message=message, type=_masked(case.kind or case.status.value)
+        ).text = text
     elif case.status is Status.UNKNOWN:
         ElementTree.SubElement(element, "error", message=message, type=_masked(case.kind or "unknown")).text = text
     elif case.status is Status.SKIP:

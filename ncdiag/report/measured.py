@@ -68,7 +68,9 @@ def facts(data: Mapping[str, Any]) -> list[Fact]:
     check, summary = data.get("check"), data.get("summary")
     made = [*_expectation(data), *_engine(data)]
     if isinstance(check, Mapping) and (latency := number(check.get("latency_s"))) is not None:
-        made.append(Fact("First answer", seconds(latency), f"a completion by {text(check.get('model') or 'the model')}"))
+        made.append(
+            Fact("First answer", seconds(latency), f"a completion by {text(check.get('model') or 'the model')}")
+        )
     if isinstance(summary, Mapping):
         cache = summary.get("kv_cache")
         if isinstance(cache, Mapping) and cache.get("sentence"):
@@ -86,7 +88,11 @@ def _expectation(data: Mapping[str, Any]) -> Iterator[Fact]:
         return
     expected = number(expectation.get("busbw_gbytes_s"))
     if expected is not None:
-        yield Fact("Expected", f"{expected:.4g} GB/s at large sizes: {text(expectation.get('bound') or '')}", "the factors below")
+        yield Fact(
+            "Expected",
+            f"{expected:.4g} GB/s at large sizes: {text(expectation.get('bound') or '')}",
+            "the factors below",
+        )
     elif expectation.get("why"):
         yield Fact("Expected", "not known", text(expectation["why"]))
     if expectation.get("chosen"):
@@ -94,7 +100,11 @@ def _expectation(data: Mapping[str, Any]) -> Iterator[Fact]:
     for term in _objects(expectation.get("terms")):
         value = number(term.get("value"))
         if value is not None:
-            yield Fact(text(term.get("what") or ""), f"{value:.4g} {text(term.get('unit') or '')}".strip(), text(term.get("source") or ""))
+            yield Fact(
+                text(term.get("what") or ""),
+                f"{value:.4g} {text(term.get('unit') or '')}".strip(),
+                text(term.get("source") or ""),
+            )
 
 
 def _engine(data: Mapping[str, Any]) -> Iterator[Fact]:
@@ -102,7 +112,11 @@ def _engine(data: Mapping[str, Any]) -> Iterator[Fact]:
         took, share = number(one.get("communication_s")), number(one.get("share"))
         if took is not None:
             told = f"{took * 1e3:.3g} ms of communication" + (f", {share:.0%} of it" if share is not None else "")
-            yield Fact(f"{text(one.get('layout') or '')} {text(one.get('what') or '')}".strip(), told, "the model's shape and the bandwidth measured")
+            yield Fact(
+                f"{text(one.get('layout') or '')} {text(one.get('what') or '')}".strip(),
+                told,
+                "the model's shape and the bandwidth measured",
+            )
 
 
 def pairs(data: Mapping[str, Any]) -> list[Pair]:
@@ -123,14 +137,26 @@ def pairs(data: Mapping[str, Any]) -> list[Pair]:
 def steps(data: Mapping[str, Any]) -> list[Step]:
     """Of `rows`, and of the rows of result files that were read: operations by size."""
     files = data.get("files")
-    sources = {"": data, **{text(name): one for name, one in files.items()}} if isinstance(files, Mapping) else {"": data}
+    sources = (
+        {"": data, **{text(name): one for name, one in files.items()}} if isinstance(files, Mapping) else {"": data}
+    )
     made = []
     for name, source in sources.items():
         for one in _objects(source.get("rows") if isinstance(source, Mapping) else None):
             size, busbw = whole(one.get("size_bytes")), number(one.get("busbw_gbytes_s"))
             if size is not None and busbw is not None:
                 width = number(one.get("busbw_half_width_gbytes_s"))
-                made.append(Step(text(one.get("op") or ""), size, one.get("in_place") is True, busbw, width, whole(one.get("wrong")), name))
+                made.append(
+                    Step(
+                        text(one.get("op") or ""),
+                        size,
+                        one.get("in_place") is True,
+                        busbw,
+                        width,
+                        whole(one.get("wrong")),
+                        name,
+                    )
+                )
     return made
 
 

@@ -46,7 +46,10 @@ def _head(console: Console, facts: NcclFacts) -> None:
     version = " and ".join(facts.versions) or "of unknown version"
     lines = sum(source.lines for source in facts.sources)
     parts = [f"NCCL {version}", _count(len(facts.processes), "process") + (f" on {fold(hosts)}" if hosts else "")]
-    parts += [_count(len(facts.communicators), "communicator"), f"{_count(lines, 'line')} of {_count(len(facts.sources), 'file')}"]
+    parts += [
+        _count(len(facts.communicators), "communicator"),
+        f"{_count(lines, 'line')} of {_count(len(facts.sources), 'file')}",
+    ]
     console.print(Text(plain("  ·  ".join(parts)), "bold" if len(facts.versions) < 2 else "bold yellow"))
 
 
@@ -95,7 +98,15 @@ def _alike(communicators: Sequence[Communicator]) -> list[list[Communicator]]:
     groups: dict[tuple[object, ...], list[Communicator]] = {}
     for one in communicators:
         names = tuple(sorted(one.transports)), tuple(sorted(one.between_nodes))
-        key = (one.nranks, len(one.ranks), tuple(one.stages.items()), names, tuple(one.culprits), one.call, len(one.rings))
+        key = (
+            one.nranks,
+            len(one.ranks),
+            tuple(one.stages.items()),
+            names,
+            tuple(one.culprits),
+            one.call,
+            len(one.rings),
+        )
         groups.setdefault(key, []).append(one)
     return list(groups.values())
 
@@ -105,9 +116,14 @@ def _row(group: list[Communicator]) -> list[Text]:
     nodes = fold(rank.node for one in group for rank in one.ranks if rank.node)
     number = str(first.index) + (f" and {len(group) - 1} alike" if len(group) > 1 else "")
     here = f"{len(first.ranks)} of {first.nranks}" if len(first.ranks) != first.nranks else str(first.nranks)
-    stage = ", ".join(f"{name} {'' if len(first.stages) == 1 and not first.missing else who}".strip() for name, who in first.stages.items())
+    stage = ", ".join(
+        f"{name} {'' if len(first.stages) == 1 and not first.missing else who}".strip()
+        for name, who in first.stages.items()
+    )
     style = "green" if set(first.stages) <= set(DONE) else "yellow"
-    rings = " | ".join(f"{_short(ring.order, 30)} ×{len(ring.channels)}" for ring in first.rings[:2]) + (" …" if len(first.rings) > 2 else "")
+    rings = " | ".join(f"{_short(ring.order, 30)} ×{len(ring.channels)}" for ring in first.rings[:2]) + (
+        " …" if len(first.rings) > 2 else ""
+    )
     slow = "red" if any(name.startswith("NET/Socket") for name in first.between_nodes) else ""
     return [
         Text(number), Text(here, "" if here == str(first.nranks) else "yellow"), Text(plain(nodes)), Text(stage, style),
@@ -154,7 +170,9 @@ def _same_and_different(console: Console, main: Communicator) -> None:
         if name not in _DETAILS or name == "coll_channels":
             table.add_row(Text(plain(name), "dim"), Text(plain(value)))
     _print(console, f"Same on all ranks of communicator {main.index} that say it", table)
-    different = {name: values for name, values in main.spread.items() if len(values) > 1 and name != "bootstrap_network"}
+    different = {
+        name: values for name, values in main.spread.items() if len(values) > 1 and name != "bootstrap_network"
+    }
     if not different:
         return
     table = _table()
@@ -182,22 +200,33 @@ def _timings(console: Console, main: Communicator) -> None:
 def _events(console: Console, facts: NcclFacts) -> None:
     groups: dict[tuple[object, ...], list[Event]] = {}
     for event in facts.events:
-        groups.setdefault((event.kind, event.fields.get("status"), event.fields.get("reason"), event.fields.get("provider")), []).append(event)
+        groups.setdefault(
+            (event.kind, event.fields.get("status"), event.fields.get("reason"), event.fields.get("provider")), []
+        ).append(event)
     if not groups:
         return
     table = _table("what", "times", "who", "first")
     names = _names(facts)
-    ordered = sorted(groups.values(), key=lambda group: (not any(map(ends_a_rank, group)), all(event.secondary for event in group)))
+    ordered = sorted(
+        groups.values(), key=lambda group: (not any(map(ends_a_rank, group)), all(event.secondary for event in group))
+    )
     for group in ordered[:ROWS]:
         first = group[0]
         style = "red" if any(map(ends_a_rank, group)) else "dim" if first.secondary else "yellow"
         times = str(sum(event.count for event in group))
         what = first.kind + (f" {first.fields['status']}" if "status" in first.fields else "")
-        table.add_row(Text(what, style), times, Text(plain(_who(group))), Text(plain(f"{names[first.at.source]}:{first.at.line}: {_short(first.message, 150)}")))
+        table.add_row(
+            Text(what, style),
+            times,
+            Text(plain(_who(group))),
+            Text(plain(f"{names[first.at.source]}:{first.at.line}: {_short(first.message, 150)}")),
+        )
     _print(console, "Errors and remarkable lines", table)
     left = len(ordered) - ROWS
     if left > 0 or facts.events_left_out:
-        console.print(Text(f"… and {max(left, 0)} more kinds of line, {facts.events_left_out} lines beyond the limit kept", "dim"))
+        console.print(
+            Text(f"… and {max(left, 0)} more kinds of line, {facts.events_left_out} lines beyond the limit kept", "dim")
+        )
 
 
 def _who(group: Iterable[Event]) -> str:
@@ -215,11 +244,25 @@ def _every_rank(console: Console, facts: NcclFacts) -> None:
         for rank in one.ranks:
             process = facts.processes[rank.process]
             pid, dev = ("" if value is None else str(value) for value in (process.pid, rank.cuda_dev))
-            interface = f"{process.bootstrap_interface} {process.bootstrap_address}" if process.bootstrap_interface else ""
-            table.add_row(str(rank.rank), plain(rank.node or ""), pid, dev, rank.stage, plain(process.network or ""), plain(interface), plain(_links(rank)))
+            interface = (
+                f"{process.bootstrap_interface} {process.bootstrap_address}" if process.bootstrap_interface else ""
+            )
+            table.add_row(
+                str(rank.rank),
+                plain(rank.node or ""),
+                pid,
+                dev,
+                rank.stage,
+                plain(process.network or ""),
+                plain(interface),
+                plain(_links(rank)),
+            )
         _print(console, f"Communicator {one.index}", table)
 
 
 def _links(rank: Rank) -> str:
     arrows = {"send": "→", "receive": "←"}
-    return ", ".join(f"{arrows.get(link.direction, '')}{link.peer} {link.transport}{'/GDRDMA' if link.gdr else ''} ×{link.channels}" for link in rank.links[:12])
+    return ", ".join(
+        f"{arrows.get(link.direction, '')}{link.peer} {link.transport}{'/GDRDMA' if link.gdr else ''} ×{link.channels}"
+        for link in rank.links[:12]
+    )

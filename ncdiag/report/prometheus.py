@@ -27,7 +27,9 @@ def render(results: Sequence[Result], comparison: Comparison | None = None) -> s
     _ranks(registry, results)
     _figures(registry, results)
     if comparison is not None:
-        gauge = Gauge("ncdiag_compared", "Findings and causes compared with an older result.", ("change",), registry=registry)
+        gauge = Gauge(
+            "ncdiag_compared", "Findings and causes compared with an older result.", ("change",), registry=registry
+        )
         for name, items in comparison.lists():
             gauge.labels(name).set(len(items))
     return generate_latest(registry).decode()
@@ -38,8 +40,15 @@ def _label(value: object) -> str:
 
 
 def _verdicts(registry: CollectorRegistry, results: Sequence[Result]) -> None:
-    verdict = Gauge("ncdiag_verdict", "1 for the status that the result as a whole has.", ("command", "status"), registry=registry)
-    code = Gauge("ncdiag_exit_code", "The exit code: 0 nothing found, 1 found, 3 something could not be looked at.", ("command",), registry=registry)
+    verdict = Gauge(
+        "ncdiag_verdict", "1 for the status that the result as a whole has.", ("command", "status"), registry=registry
+    )
+    code = Gauge(
+        "ncdiag_exit_code",
+        "The exit code: 0 nothing found, 1 found, 3 something could not be looked at.",
+        ("command",),
+        registry=registry,
+    )
     for result in results:
         for status in Status:
             verdict.labels(_label(result.command), status.value).set(headline(result).status is status)
@@ -49,7 +58,12 @@ def _verdicts(registry: CollectorRegistry, results: Sequence[Result]) -> None:
 def _findings(registry: CollectorRegistry, results: Sequence[Result]) -> None:
     nodes = Gauge("ncdiag_nodes", "Nodes that were looked at.", ("command",), registry=registry)
     number = Gauge("ncdiag_findings", "Findings by status.", ("command", "status"), registry=registry)
-    each = Gauge("ncdiag_finding", "Findings of one probe at one place that are not ok.", ("probe", "status", "cause", *PLACE), registry=registry)
+    each = Gauge(
+        "ncdiag_finding",
+        "Findings of one probe at one place that are not ok.",
+        ("probe", "status", "cause", *PLACE),
+        registry=registry,
+    )
     for result in results:
         nodes.labels(_label(result.command)).set(len(result.nodes))
         if result.findings:
@@ -62,11 +76,21 @@ def _findings(registry: CollectorRegistry, results: Sequence[Result]) -> None:
 
 
 def _causes(registry: CollectorRegistry, results: Sequence[Result]) -> None:
-    gauge = Gauge("ncdiag_cause", "Causes of the ranked list: 1 the first, 2 the second.", ("cause", "confidence", "status", *PLACE), registry=registry)
+    gauge = Gauge(
+        "ncdiag_cause",
+        "Causes of the ranked list: 1 the first, 2 the second.",
+        ("cause", "confidence", "status", *PLACE),
+        registry=registry,
+    )
     best: dict[tuple[str, ...], int] = {}
     for result in results:
         for position, cause in enumerate(result.causes, 1):
-            labels = (_label(cause.cause), cause.confidence, status_of(cause).value, *(_label(cause.where.get(key)) for key in PLACE))
+            labels = (
+                _label(cause.cause),
+                cause.confidence,
+                status_of(cause).value,
+                *(_label(cause.where.get(key)) for key in PLACE),
+            )
             best[labels] = min(position, best.get(labels, position))
     for labels, position in best.items():
         gauge.labels(*labels).set(position)
@@ -80,8 +104,18 @@ def _ranks(registry: CollectorRegistry, results: Sequence[Result]) -> None:
 
 
 def _figures(registry: CollectorRegistry, results: Sequence[Result]) -> None:
-    pair = Gauge("ncdiag_pair_busbw_bytes_per_second", "Bandwidth between two nodes; 0 where the pair gave no figure.", ("one", "other"), registry=registry)
-    stage = Gauge("ncdiag_stage_seconds", "Most seconds that a process spent in a stage of the start-up.", ("stage",), registry=registry)
+    pair = Gauge(
+        "ncdiag_pair_busbw_bytes_per_second",
+        "Bandwidth between two nodes; 0 where the pair gave no figure.",
+        ("one", "other"),
+        registry=registry,
+    )
+    stage = Gauge(
+        "ncdiag_stage_seconds",
+        "Most seconds that a process spent in a stage of the start-up.",
+        ("stage",),
+        registry=registry,
+    )
     for result in results:
         for one in result.pairs:
             pair.labels(_label(one.one), _label(one.other)).set((one.gbytes_s or 0.0) * 1e9)

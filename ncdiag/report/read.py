@@ -56,7 +56,9 @@ def read(paths: Sequence[str], load: Callable[[], ProbeSet]) -> list[Saved]:
             _take(path, parts, load)
         except (ValueError, OSError, FleetError, bundle.BundleError, RecursionError) as error:
             reason = error.strerror or str(error) if isinstance(error, OSError) else str(error) or type(error).__name__
-            raise ReadError(one_line(reason if reason.startswith((path, "cannot read")) else f"{path}: {reason}")) from None
+            raise ReadError(
+                one_line(reason if reason.startswith((path, "cannot read")) else f"{path}: {reason}")
+            ) from None
     if parts.dumps:
         parts.saved.append(Saved(of_dumps(parts.dumps, "hang-dump", ", ".join(parts.names))))
     if parts.snapshot.nodes:
@@ -112,12 +114,16 @@ def judged(snapshot: Snapshot, probes: ProbeSet, source: str = "") -> Result:
     """A snapshot as `preflight` judges it; its exit code is that of `--fail-on fail`."""
     findings = check(snapshot, probes)
     numbers = counts(findings)
-    return of_findings("preflight", snapshot, findings, 1 if numbers["fail"] else 3 if numbers["unknown"] else 0, source)
+    return of_findings(
+        "preflight", snapshot, findings, 1 if numbers["fail"] else 3 if numbers["unknown"] else 0, source
+    )
 
 
 def of_findings(command: str, snapshot: Snapshot, findings: Sequence[Finding], code: int, source: str = "") -> Result:
     """Findings with the topologies of the nodes that they are about."""
-    return Result(command, int(code), list(snapshot.nodes), list(findings), machines=machines_of(snapshot), source=source)
+    return Result(
+        command, int(code), list(snapshot.nodes), list(findings), machines=machines_of(snapshot), source=source
+    )
 
 
 def of_dumps(dumps: Sequence[DumpContent], command: str, source: str = "") -> Result:

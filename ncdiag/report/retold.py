@@ -36,7 +36,9 @@ def comparison_as_text(comparison: Comparison, *, color: str | None) -> str:
     for name, (title, style) in TITLES.items():
         items = lists[name]
         console.print(Text(f"{len(items):,} {title}", style if items else "dim"))
-        for line in _lines(items if name != "unchanged" else [item for item in items if item.status is not Status.UNKNOWN]):
+        for line in _lines(
+            items if name != "unchanged" else [item for item in items if item.status is not Status.UNKNOWN]
+        ):
             console.print(Padding(line, (0, 0, 0, 2)))
     return buffer.text()
 
@@ -67,7 +69,9 @@ def figures_as_text(result: Result, *, show_all: bool, color: str | None) -> str
     for fact in result.facts:
         console.print(Text(f"{'':8}{one_line(fact.name)}: {plain(fact.value)} ({plain(fact.source)})"))
     for event in result.events:
-        console.print(Text(f"{'':8}at {event.at_s:.1f} s {one_line(event.what)} {one_line(event.more)}".rstrip(), "dim"))
+        console.print(
+            Text(f"{'':8}at {event.at_s:.1f} s {one_line(event.what)} {one_line(event.more)}".rstrip(), "dim")
+        )
     stages = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for name in ("stage", "processes", "least", "median", "most", "who took the most"):
         stages.add_column(name)
@@ -76,12 +80,20 @@ def figures_as_text(result: Result, *, show_all: bool, color: str | None) -> str
     if result.lanes:
         console.print(stages)
     for (op, place), step in _largest(result.steps).items():
-        console.print(Text(f"{'':8}{one_line(op)} {'in place' if place else 'out of place'}: {step.busbw_gbytes_s:.4g} GB/s at {step.size_bytes:,} bytes"))
+        console.print(
+            Text(
+                f"{'':8}{one_line(op)} {'in place' if place else 'out of place'}: {step.busbw_gbytes_s:.4g} GB/s at {step.size_bytes:,} bytes"
+            )
+        )
     for pair in slowest(result.pairs, PAIRS):
-        told = " ".join(one_line(part) for part in (pair["measured"], pair["share"] and f"({pair['share']})", pair["note"]) if part)
+        told = " ".join(
+            one_line(part) for part in (pair["measured"], pair["share"] and f"({pair['share']})", pair["note"]) if part
+        )
         console.print(Text(f"{'':8}{one_line(pair['one'])} – {one_line(pair['other'])}: {told}"))
     causes = causes_as_text(result.causes, next_=result.next, notes=result.notes, color=color) if result.causes else ""
-    findings = findings_as_text(result.nodes, result.findings, show_all=show_all, color=color) if result.findings else ""
+    findings = (
+        findings_as_text(result.nodes, result.findings, show_all=show_all, color=color) if result.findings else ""
+    )
     return "\n".join(part for part in (buffer.text(), causes, findings) if part)
 
 

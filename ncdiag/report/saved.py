@@ -33,7 +33,9 @@ def result_of(data: Any, source: str) -> Result:
         _each(data, "causes", _cause),
         text(data.get("verdict")) if isinstance(data.get("verdict"), str) else "",
         text(data.get("summary")) if isinstance(data.get("summary"), str) else "",
-        _each({"ranks": [one for one in _list(data, "ranks") if isinstance(one, dict) and "stage" in one]}, "ranks", _rank),
+        _each(
+            {"ranks": [one for one in _list(data, "ranks") if isinstance(one, dict) and "stage" in one]}, "ranks", _rank
+        ),
         _each(data, "waits", lambda one: Wait(text(one.get("waiter")), text(one.get("target")), text(one.get("how")))),
         _each(data, "folds", _fold),
         _each(data, "communicators", dict),
@@ -55,9 +57,25 @@ def of_json(text: str) -> Result:
     return result_of(json.loads(text), "")
 
 
-def of_causes(command: str, causes: Sequence[Cause], ranks: Sequence[Any], communicators: Sequence[Any], next_: Sequence[str], notes: Sequence[str], code: int) -> Result:
+def of_causes(
+    command: str,
+    causes: Sequence[Cause],
+    ranks: Sequence[Any],
+    communicators: Sequence[Any],
+    next_: Sequence[str],
+    notes: Sequence[str],
+    code: int,
+) -> Result:
     """What logs led to; `ranks` and `communicators` in the shape of the JSON contract."""
-    return Result(command, int(code), causes=list(causes), ranks=[_rank(rank) for rank in ranks], communicators=list(communicators), next=list(next_), notes=list(notes))
+    return Result(
+        command,
+        int(code),
+        causes=list(causes),
+        ranks=[_rank(rank) for rank in ranks],
+        communicators=list(communicators),
+        next=list(next_),
+        notes=list(notes),
+    )
 
 
 def _list(data: Mapping[str, Any], key: str) -> list[Any]:
@@ -109,7 +127,9 @@ def _evidence(data: Mapping[str, Any]) -> Evidence:
 
 
 def _rank(data: Mapping[str, Any]) -> RankVerdict:
-    words = {key: text(data.get(key) or "") for key in ("role", "state", "stage", "waits_for", "why", "note", "rate", "name")}
+    words = {
+        key: text(data.get(key) or "") for key in ("role", "state", "stage", "waits_for", "why", "note", "rate", "name")
+    }
     return RankVerdict(
         node=_optional(data, "node"),
         pid=whole(data.get("pid")),

@@ -80,15 +80,22 @@ def _gpus(snapshot: Snapshot, plan: Plan) -> Iterator[Finding]:
         return
     lost = [name for name in counted if name not in known]
     total, ranks, tp = sum(known.values()), plan.ranks or 1, plan.tp or 1
-    have = "; ".join(f"{count} on {fold(name for name, own in known.items() if own == count)}" for count in sorted(set(known.values()), reverse=True))
+    have = "; ".join(
+        f"{count} on {fold(name for name, own in known.items() if own == count)}"
+        for count in sorted(set(known.values()), reverse=True)
+    )
     seen = {"gpus": total, "nodes": len(known), "by_count": dict(Counter(known.values()))}
     if ranks > total:
         summary = f"{shown(plan)} needs {ranks} GPUs; there are {total} ({have})"
         advice = f"bring the product down to {total}, or add nodes; see which GPUs are missing: nvidia-smi -L"
         if lost:
-            yield unknown(f"{summary}; {fold(lost)} did not tell", source=SOURCE, cause="parallel-size-mismatch", remedy=advice)
+            yield unknown(
+                f"{summary}; {fold(lost)} did not tell", source=SOURCE, cause="parallel-size-mismatch", remedy=advice
+            )
         else:
-            yield fail(summary, source=SOURCE, observed=seen, expected=ranks, cause="parallel-size-mismatch", remedy=advice)
+            yield fail(
+                summary, source=SOURCE, observed=seen, expected=ranks, cause="parallel-size-mismatch", remedy=advice
+            )
         return
     groups, inside = ranks // tp, sum(count // tp for count in known.values())
     largest = max(known.values())

@@ -27,9 +27,13 @@ def cluster_of(snapshot: Snapshot) -> Cluster:
     if not kinds:
         raise GpuError("--nodes: no node answered")
     if len(kinds) > 1:
-        told = "; ".join(f"{fold(nodes)}: {count} x {gpu.name} of {gpu.memory_mib} MiB" for (gpu, count), nodes in kinds.items())
-        raise GpuError(f"--nodes: one engine needs equal nodes, and these differ ({told}); leave some out, or give --gpus")
-    ((gpu, count), nodes), = kinds.items()
+        told = "; ".join(
+            f"{fold(nodes)}: {count} x {gpu.name} of {gpu.memory_mib} MiB" for (gpu, count), nodes in kinds.items()
+        )
+        raise GpuError(
+            f"--nodes: one engine needs equal nodes, and these differ ({told}); leave some out, or give --gpus"
+        )
+    (((gpu, count), nodes),) = kinds.items()
     return Cluster(gpu, count, len(nodes))
 
 
@@ -42,7 +46,9 @@ def _gpus(snapshot: Snapshot, node: str) -> Sequence[Mapping[str, Any]]:
     if not gpus:
         raise GpuError(f"--nodes: the GPUs of {node} are not known: {why}; leave it out, or give --gpus")
     if any(gpu.get("mig") for gpu in gpus):
-        raise GpuError(f"--nodes: MIG is on at {node}, which splits its GPUs; turn it off, or give --gpus with the size of a part")
+        raise GpuError(
+            f"--nodes: MIG is on at {node}, which splits its GPUs; turn it off, or give --gpus with the size of a part"
+        )
     if any(not gpu.get("memory_total_mib") for gpu in gpus):
         raise GpuError(f"--nodes: the driver of {node} does not tell the memory of its GPUs; give --gpus")
     return gpus
@@ -64,7 +70,11 @@ def _model(name: str, memory_mib: int) -> Gpu:
     """`NVIDIA H100 80GB HBM3` is H100: the longest known name all of whose words are in it and whose memory fits. Else by size alone."""
     words = set(name.lower().replace("-", " ").split())
     known = {**GPUS, **{other: GPUS[first] for other, first in SAME_AS.items()}}
-    fitting = [own for own in known if set(own.split("-")) <= words and abs(known[own].memory_mib - memory_mib) < memory_mib / 20]
+    fitting = [
+        own
+        for own in known
+        if set(own.split("-")) <= words and abs(known[own].memory_mib - memory_mib) < memory_mib / 20
+    ]
     if fitting:
         return known[max(fitting, key=len)]
     size = gpu_of_size(round(memory_mib / 1024))

@@ -8,5 +8,17 @@ from ncdiag.stages.markers import stage_of_log_line
 from ncdiag.stages.order import ON_OTHERS, STAGES, WAITING, Stage, describe, order, stage
 from ncdiag.stages.threads import StageMatch, frames_of, main_thread, stage_of_threads
 
-__all__ = ["ON_OTHERS", "STAGES", "WAITING", "Stage", "StageMatch", "describe", "frames_of", "main_thread", "order",
-           "stage", "stage_of_log_line", "stage_of_threads"]
+__all__ = [
+    "ON_OTHERS",
+    "STAGES",
+    "WAITING",
+    "Stage",
+    "StageMatch",
+    "describe",
+    "frames_of",
+    "main_thread",
+    "order",
+    "stage",
+    "stage_of_log_line",
+    "stage_of_threads",
+]

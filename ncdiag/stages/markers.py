@@ -8,36 +8,75 @@ from __future__ import annotations
 import re
 from typing import Optional
 
-_MARKERS = tuple((stage, re.compile(pattern)) for stage, pattern in (
-    ("ready", r"Application startup complete\.|Starting vLLM (?:API )?server (?:\d+ )?on http|Available routes are:"),
-    ("graph-capture", r"Capturing CUDA ?graphs|Graph capturing finished|Capturing cudagraphs|Capturing the model for"),
-    ("warm-up", r"JIT kernel warmup (?:starting|finished)|DeepGEMM warmup|Compile and warming up model for size|FlashInfer autotun"),
-    ("kv-cache", r"KV cache size: [\d,]+ tokens|Available KV cache memory:|# (?:GPU|CUDA|CPU) blocks:|"
-                 r"init engine \(profile, create kv cache"),
-    ("compile", r"torch\.compile takes|Dynamo bytecode transform|Compiling a graph for|Starting torch\.compile|"
-                r"for vLLM's torch\.compile|Directly load the compiled graph|Warming up model for the compilation"),
-    ("profile", r"Memory profiling (?:takes|results)|Initial profiling/warmup run|Encoder cache will be initialized|"
-                r"profiling_skip|No available shared memory broadcast block"),
-    ("download", r"Downloading shards|Time spent downloading weights|Downloading \(…\)|Fetching \d+ files"),
-    ("load-weights", r"Starting to load model|Loading model weights|Loading (?:safetensors|pt) checkpoint shards|"
-                     r"Loading weights took|Model loading took|Checkpoint size"),
-    ("communicators", r"GPU P2P access cache|Custom allreduce is disabled|"
-                      r"rank \d+ in world size \d+ is assigned as DP rank"),
-    ("nccl-init", r"vLLM is using nccl==|NCCL INFO (?:Bootstrap|NET/|ncclCommInit|comm 0x\w+ rank|Init START)|"
-                  r"ncclCommInitRank"),
-    ("groups", r"\[Gloo\] Rank \d+ is connected to|is connected to \d+\. Expected number of connected peers|"
-               r"CPU SHM communicator"),
-    ("rendezvous", r"world_size=\d+ rank=\d+ local_rank=\d+ distributed_init_method|"
-                   r"\[c10d\].*(?:client socket|server socket)|TCP client (?:failed to connect|connected)"),
-    ("wait-workers", r"DP group leader: node_rank|headless multiproc executor|"
-                     r"Launching \d+ data parallel engine\(s\) in headless"),
-    ("engine-init", r"Initializing an? (?:V\d+ )?LLM engine"),
-    ("handshake", r"Waiting for init message from front-end"),
-    ("wait-engine", r"Waiting for \d+ local, \d+ remote core engine proc|Started engine process with PID"),
-    ("ray-placement", r"placement group of specs|No current placement group found"),
-    ("ray-connect", r"Connecting to existing Ray cluster|Started a local Ray instance|Connected to Ray cluster"),
-    ("config", r"vLLM API server version|non-default args:|Resolved architecture|Using max model len"),
-))
+_MARKERS = tuple(
+    (stage, re.compile(pattern))
+    for stage, pattern in (
+        (
+            "ready",
+            r"Application startup complete\.|Starting vLLM (?:API )?server (?:\d+ )?on http|Available routes are:",
+        ),
+        (
+            "graph-capture",
+            r"Capturing CUDA ?graphs|Graph capturing finished|Capturing cudagraphs|Capturing the model for",
+        ),
+        (
+            "warm-up",
+            r"JIT kernel warmup (?:starting|finished)|DeepGEMM warmup|Compile and warming up model for size|FlashInfer autotun",
+        ),
+        (
+            "kv-cache",
+            r"KV cache size: [\d,]+ tokens|Available KV cache memory:|# (?:GPU|CUDA|CPU) blocks:|"
+            r"init engine \(profile, create kv cache",
+        ),
+        (
+            "compile",
+            r"torch\.compile takes|Dynamo bytecode transform|Compiling a graph for|Starting torch\.compile|"
+            r"for vLLM's torch\.compile|Directly load the compiled graph|Warming up model for the compilation",
+        ),
+        (
+            "profile",
+            r"Memory profiling (?:takes|results)|Initial profiling/warmup run|Encoder cache will be initialized|"
+            r"profiling_skip|No available shared memory broadcast block",
+        ),
+        ("download", r"Downloading shards|Time spent downloading weights|Downloading \(…\)|Fetching \d+ files"),
+        (
+            "load-weights",
+            r"Starting to load model|Loading model weights|Loading (?:safetensors|pt) checkpoint shards|"
+            r"Loading weights took|Model loading took|Checkpoint size",
+        ),
+        (
+            "communicators",
+            r"GPU P2P access cache|Custom allreduce is disabled|"
+            r"rank \d+ in world size \d+ is assigned as DP rank",
+        ),
+        (
+            "nccl-init",
+            r"vLLM is using nccl==|NCCL INFO (?:Bootstrap|NET/|ncclCommInit|comm 0x\w+ rank|Init START)|"
+            r"ncclCommInitRank",
+        ),
+        (
+            "groups",
+            r"\[Gloo\] Rank \d+ is connected to|is connected to \d+\. Expected number of connected peers|"
+            r"CPU SHM communicator",
+        ),
+        (
+            "rendezvous",
+            r"world_size=\d+ rank=\d+ local_rank=\d+ distributed_init_method|"
+            r"\[c10d\].*(?:client socket|server socket)|TCP client (?:failed to connect|connected)",
+        ),
+        (
+            "wait-workers",
+            r"DP group leader: node_rank|headless multiproc executor|"
+            r"Launching \d+ data parallel engine\(s\) in headless",
+        ),
+        ("engine-init", r"Initializing an? (?:V\d+ )?LLM engine"),
+        ("handshake", r"Waiting for init message from front-end"),
+        ("wait-engine", r"Waiting for \d+ local, \d+ remote core engine proc|Started engine process with PID"),
+        ("ray-placement", r"placement group of specs|No current placement group found"),
+        ("ray-connect", r"Connecting to existing Ray cluster|Started a local Ray instance|Connected to Ray cluster"),
+        ("config", r"vLLM API server version|non-default args:|Resolved architecture|Using max model len"),
+    )
+)
 
 
 def stage_of_log_line(line: str) -> Optional[str]:

@@ -77,15 +77,36 @@ def describe(name: str) -> str:
 # What a process waits for. The first group waits for others and so is never the culprit by itself.
 STORE, PEERS, QUEUE, WORKERS, ENGINE, ORDERS, GPU = "store", "peers", "queue", "workers", "engine", "orders", "gpu"
 CLUSTER, HUB, DISK, LOCK, PIPE, DNS, CHILD, SLEEP, SOCKET = (
-    "cluster", "hub", "disk", "lock", "pipe", "dns", "child", "sleep", "socket")
+    "cluster",
+    "hub",
+    "disk",
+    "lock",
+    "pipe",
+    "dns",
+    "child",
+    "sleep",
+    "socket",
+)
 
 ON_OTHERS = frozenset((STORE, PEERS, QUEUE, WORKERS, ENGINE, ORDERS, GPU))
 """Waits that some other rank or process has to end."""
 
 WAITING = {
-    STORE: "the store of the group", PEERS: "its peers", QUEUE: "the other side of a message queue",
-    WORKERS: "its workers", ENGINE: "the engine core", ORDERS: "work", GPU: "the GPU", CLUSTER: "the Ray cluster",
-    HUB: "a download", DISK: "a file", LOCK: "a lock", PIPE: "a pipe", DNS: "a name look-up",
-    CHILD: "a child process", SLEEP: "a sleep to end", SOCKET: "a socket",
+    STORE: "the store of the group",
+    PEERS: "its peers",
+    QUEUE: "the other side of a message queue",
+    WORKERS: "its workers",
+    ENGINE: "the engine core",
+    ORDERS: "work",
+    GPU: "the GPU",
+    CLUSTER: "the Ray cluster",
+    HUB: "a download",
+    DISK: "a file",
+    LOCK: "a lock",
+    PIPE: "a pipe",
+    DNS: "a name look-up",
+    CHILD: "a child process",
+    SLEEP: "a sleep to end",
+    SOCKET: "a socket",
 }
 """Kind of wait -> what is waited for, in words."""

@@ -27,8 +27,10 @@ class StageMatch:
 
 
 _MANAGERS = ("api-server", "engine-core", "headless", "launcher")
-_LIBRARY = re.compile(r"^<|/(?:site|dist)-packages/|/lib/python\d|^(?:torch|vllm|ray|zmq|multiprocessing|concurrent|asyncio|importlib)/"
-                      r"|(?:^|/)vllm/(?:v1|engine|executor|worker|distributed|model_executor|entrypoints|compilation)/")
+_LIBRARY = re.compile(
+    r"^<|/(?:site|dist)-packages/|/lib/python\d|^(?:torch|vllm|ray|zmq|multiprocessing|concurrent|asyncio|importlib)/"
+    r"|(?:^|/)vllm/(?:v1|engine|executor|worker|distributed|model_executor|entrypoints|compilation)/"
+)
 _BESIDE = ("collective", "import", "start")
 """Stages that a thread beside a program may be in without the program being there: the flight recorder's own thread imports half of
 torch when it writes a dump."""
@@ -57,8 +59,12 @@ def stage_of_threads(threads: Sequence[Mapping[str, Any]], role: str = "unknown"
     if match.stage not in ("unknown", "program", "ray-actor"):
         return match
     others = [_stage_of_stack(frames_of(thread), role) for thread in threads if thread is not main]
-    known = [other for other in others if other.stage not in ("unknown", "program", "ready", "ray-actor")
-             and not (other.stage in _BESIDE and match.stage == "program")]
+    known = [
+        other
+        for other in others
+        if other.stage not in ("unknown", "program", "ready", "ray-actor")
+        and not (other.stage in _BESIDE and match.stage == "program")
+    ]
     return known[0] if known else match
 
 

@@ -42,10 +42,31 @@ GROUPS = (
     Rule("mesh", None, ("init_process_group@" + _C10D,)),
 )
 
-COLLECTIVES = ("all_reduce", "broadcast", "reduce", "all_gather", "all_gather_object", "all_gather_into_tensor",
-               "reduce_scatter", "reduce_scatter_tensor", "all_to_all", "all_to_all_single", "gather", "scatter",
-               "barrier", "monitored_barrier", "broadcast_object_list", "gather_object", "scatter_object_list",
-               "send", "recv", "send_object_list", "recv_object_list", "batch_isend_irecv", "all_reduce_coalesced")
+COLLECTIVES = (
+    "all_reduce",
+    "broadcast",
+    "reduce",
+    "all_gather",
+    "all_gather_object",
+    "all_gather_into_tensor",
+    "reduce_scatter",
+    "reduce_scatter_tensor",
+    "all_to_all",
+    "all_to_all_single",
+    "gather",
+    "scatter",
+    "barrier",
+    "monitored_barrier",
+    "broadcast_object_list",
+    "gather_object",
+    "scatter_object_list",
+    "send",
+    "recv",
+    "send_object_list",
+    "recv_object_list",
+    "batch_isend_irecv",
+    "all_reduce_coalesced",
+)
 """Functions of torch.distributed that all ranks of the group have to call."""
 
 IN_COLLECTIVE = tuple(Rule("collective", PEERS, (name + "@" + _C10D,), name) for name in COLLECTIVES) + (
@@ -58,17 +79,36 @@ IN_COLLECTIVE = tuple(Rule("collective", PEERS, (name + "@" + _C10D,), name) for
 
 ON_GPU = tuple(
     Rule("collective", GPU, ("~" + name,), name)
-    for name in ("cudaStreamSynchronize", "cuStreamSynchronize", "cudaEventSynchronize", "cuEventSynchronize",
-                 "cudaDeviceSynchronize", "cuCtxSynchronize", "hipStreamSynchronize", "hipDeviceSynchronize")
-) + (
-    Rule("collective", GPU, ("synchronize@torch/cuda/",), "synchronize"),
-)
+    for name in (
+        "cudaStreamSynchronize",
+        "cuStreamSynchronize",
+        "cudaEventSynchronize",
+        "cuEventSynchronize",
+        "cudaDeviceSynchronize",
+        "cuCtxSynchronize",
+        "hipStreamSynchronize",
+        "hipDeviceSynchronize",
+    )
+) + (Rule("collective", GPU, ("synchronize@torch/cuda/",), "synchronize"),)
 
-COMPILING = tuple(Rule("compile", None, ("*@" + path,)) for path in (
-    "torch/_inductor/compile_fx.py", "torch/_inductor/graph.py", "torch/_inductor/scheduler.py", "torch/_inductor/codecache.py",
-    "torch/_inductor/cpp_builder.py", "torch/_inductor/async_compile.py", "torch/_inductor/codegen/",
-    "torch/_inductor/runtime/autotune", "torch/_dynamo/convert_frame.py", "torch/_dynamo/symbolic_convert.py",
-    "triton/compiler/", "triton/runtime/autotuner.py", "torch/utils/cpp_extension.py"))
+COMPILING = tuple(
+    Rule("compile", None, ("*@" + path,))
+    for path in (
+        "torch/_inductor/compile_fx.py",
+        "torch/_inductor/graph.py",
+        "torch/_inductor/scheduler.py",
+        "torch/_inductor/codecache.py",
+        "torch/_inductor/cpp_builder.py",
+        "torch/_inductor/async_compile.py",
+        "torch/_inductor/codegen/",
+        "torch/_inductor/runtime/autotune",
+        "torch/_dynamo/convert_frame.py",
+        "torch/_dynamo/symbolic_convert.py",
+        "triton/compiler/",
+        "triton/runtime/autotuner.py",
+        "torch/utils/cpp_extension.py",
+    )
+)
 """torch.compile at work, and not what it compiled at run time."""
 
 ENDING = (

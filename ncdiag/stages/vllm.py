@@ -71,8 +71,12 @@ WORKER = (
     Rule("serving", None, ("execute_dummy_batch@vllm/*worker",)),
     Rule("groups", QUEUE, (_QUEUE, "create_from_process_group@vllm/*shm_broadcast.py"), "a group's message queue"),
     Rule("message-queues", QUEUE, (_QUEUE,)),
-    Rule("message-queues", PEERS, ("broadcast_object_list@torch/distributed/", "_init_message_queues@vllm/"),
-         "the slower ranks' weights"),
+    Rule(
+        "message-queues",
+        PEERS,
+        ("broadcast_object_list@torch/distributed/", "_init_message_queues@vllm/"),
+        "the slower ranks' weights",
+    ),
     Rule("message-queues", None, ("_init_message_queues@vllm/",)),
     Rule("ready", ORDERS, ("worker_busy_loop@vllm/*executor",)),
     Rule("ready", ORDERS, ("_run_worker_process@vllm/*multiproc_worker_utils.py", "get@multiprocessing/queues.py")),
@@ -93,8 +97,12 @@ WORKER = (
     Rule("communicators", None, ("*@vllm/*symm_mem.py",)),
     Rule("communicators", None, ("*@vllm/*flashinfer_all_reduce.py",)),
     Rule("nccl-init", PEERS, ("ncclCommInitRank@vllm/*pynccl_wrapper.py",), "ncclCommInitRank"),
-    Rule("nccl-init", PEERS, ("*@torch/distributed/distributed_c10d.py", "__init__@vllm/*pynccl.py"),
-         "the unique id from rank 0"),
+    Rule(
+        "nccl-init",
+        PEERS,
+        ("*@torch/distributed/distributed_c10d.py", "__init__@vllm/*pynccl.py"),
+        "the unique id from rank 0",
+    ),
     Rule("nccl-init", PEERS, ("__init__@vllm/*pynccl.py",), "the first all-reduce"),
 )
 

@@ -11,15 +11,41 @@ from ncdiag.stages.order import CHILD, DISK, DNS, HUB, LOCK, PIPE, QUEUE, SLEEP,
 _ANY = "unknown"
 
 _NATIVE = tuple(
-    Rule(_ANY, kind, ("~" + name,), name) for kind, names in (
-        (DNS, ("getaddrinfo", "getnameinfo", "gethostbyname", "gethostbyaddr", "gethostbyname_r", "send_dg",
-               "__res_context_send", "__res_context_query", "socket_getaddrinfo")),
-        (LOCK, ("lock_PyThread_acquire_lock", "PyThread_acquire_lock_timed", "pthread_mutex_lock", "__lll_lock_wait",
-                "sem_wait", "__new_sem_wait_slow64", "flock", "rlock_acquire")),
+    Rule(_ANY, kind, ("~" + name,), name)
+    for kind, names in (
+        (
+            DNS,
+            (
+                "getaddrinfo",
+                "getnameinfo",
+                "gethostbyname",
+                "gethostbyaddr",
+                "gethostbyname_r",
+                "send_dg",
+                "__res_context_send",
+                "__res_context_query",
+                "socket_getaddrinfo",
+            ),
+        ),
+        (
+            LOCK,
+            (
+                "lock_PyThread_acquire_lock",
+                "PyThread_acquire_lock_timed",
+                "pthread_mutex_lock",
+                "__lll_lock_wait",
+                "sem_wait",
+                "__new_sem_wait_slow64",
+                "flock",
+                "rlock_acquire",
+            ),
+        ),
         (SLEEP, ("time_sleep", "nanosleep", "clock_nanosleep", "__clock_nanosleep", "pysleep")),
         (CHILD, ("waitpid", "wait4", "__wait4", "__waitpid", "os_waitpid")),
         (DISK, ("fsync", "fdatasync", "pread64", "__pread64", "_Py_open", "_Py_open_noraise", "open64", "__open64")),
-    ) for name in names)
+    )
+    for name in names
+)
 
 _PYTHON = (
     Rule(_ANY, DNS, ("getaddrinfo@socket.py",)),
@@ -43,26 +69,60 @@ _DEPTH = 6
 """Frames from the innermost that can be the wait itself; farther out is who called it."""
 
 WCHAN = (
-    ("fuse_", DISK), ("request_wait_answer", DISK), ("nfs", DISK), ("rpc_wait", DISK), ("folio_wait", DISK),
-    ("wait_on_page", DISK), ("io_schedule", DISK), ("ceph", DISK), ("lustre", DISK), ("cl_sync_io", DISK),
-    ("wait_for_partner", PIPE), ("fifo_open", PIPE), ("pipe_read", PIPE), ("pipe_write", PIPE), ("pipe_wait", PIPE),
-    ("locks_lock_inode_wait", LOCK), ("flock_lock", LOCK), ("posix_lock", LOCK), ("fcntl_setlk", LOCK),
-    ("futex", LOCK), ("do_wait", CHILD), ("hrtimer_nanosleep", SLEEP), ("inet_csk_accept", SOCKET),
-    ("sk_wait_data", SOCKET), ("wait_woken", SOCKET), ("inet_wait_for_connect", SOCKET),
+    ("fuse_", DISK),
+    ("request_wait_answer", DISK),
+    ("nfs", DISK),
+    ("rpc_wait", DISK),
+    ("folio_wait", DISK),
+    ("wait_on_page", DISK),
+    ("io_schedule", DISK),
+    ("ceph", DISK),
+    ("lustre", DISK),
+    ("cl_sync_io", DISK),
+    ("wait_for_partner", PIPE),
+    ("fifo_open", PIPE),
+    ("pipe_read", PIPE),
+    ("pipe_write", PIPE),
+    ("pipe_wait", PIPE),
+    ("locks_lock_inode_wait", LOCK),
+    ("flock_lock", LOCK),
+    ("posix_lock", LOCK),
+    ("fcntl_setlk", LOCK),
+    ("futex", LOCK),
+    ("do_wait", CHILD),
+    ("hrtimer_nanosleep", SLEEP),
+    ("inet_csk_accept", SOCKET),
+    ("sk_wait_data", SOCKET),
+    ("wait_woken", SOCKET),
+    ("inet_wait_for_connect", SOCKET),
 )
 """A piece of the kernel's wait channel (`/proc/PID/wchan`, or the top of `/proc/PID/stack`) -> what is waited for."""
 
 SYSCALLS = {
-    "futex": LOCK, "flock": LOCK, "wait4": CHILD, "waitid": CHILD, "clock_nanosleep": SLEEP, "nanosleep": SLEEP,
-    "connect": SOCKET, "accept": SOCKET, "accept4": SOCKET, "recvfrom": SOCKET, "recvmsg": SOCKET,
-    "open": DISK, "openat": DISK, "pread64": DISK, "fsync": DISK, "newfstatat": DISK, "statx": DISK,
+    "futex": LOCK,
+    "flock": LOCK,
+    "wait4": CHILD,
+    "waitid": CHILD,
+    "clock_nanosleep": SLEEP,
+    "nanosleep": SLEEP,
+    "connect": SOCKET,
+    "accept": SOCKET,
+    "accept4": SOCKET,
+    "recvfrom": SOCKET,
+    "recvmsg": SOCKET,
+    "open": DISK,
+    "openat": DISK,
+    "pread64": DISK,
+    "fsync": DISK,
+    "newfstatat": DISK,
+    "statx": DISK,
 }
 """System call that the thread is in -> what is waited for."""
 
 
 def name_lookup(stack: Sequence[Frame]) -> Optional[Frame]:
     """The frame of a name look-up among the innermost, whoever asked for it: the store resolves its clients' names too."""
-    hit = first([rule for rule in (*_NATIVE, *_PYTHON) if rule.waiting == DNS], list(stack[:2 * _DEPTH]))
+    hit = first([rule for rule in (*_NATIVE, *_PYTHON) if rule.waiting == DNS], list(stack[: 2 * _DEPTH]))
     return hit[1] if hit else None
 
 

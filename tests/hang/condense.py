@@ -1,6 +1,6 @@
 """Makes the fixtures of `lab/`: a dozen of the lab's real vLLM runs, as rank states without what no rule reads.
 
-    python -m tests.hang.condense ../shared/lab/vllm-cpu/evidence
+python -m tests.hang.condense ../shared/lab/vllm-cpu/evidence
 """
 
 from __future__ import annotations
@@ -17,11 +17,22 @@ FIXTURES = Path(__file__).parent / "lab"
 FRAMES = 45
 """Frames that are kept, from the innermost."""
 RUNS: dict[str, float | None] = {
-    "F-f01c_master_wrong_port": None, "F-f01d_master_unroutable": None, "F-f02a_ifname_missing": None,
-    "F-f02i_ifname_low_one": None, "F-f03a_hostip_lo_node0": None, "F-f04a_missing_node": None,
-    "F-f05a_sigstop_load_rank1": None, "F-f06a_model_path_missing": None, "F-f08a_slow_disk": None,
-    "F-f14_link_down_in_load": None, "F-r07_ray_ephemeral_drop": None, "F-r09_ray_raylet_stop": None,
-    "clean-mpn-tp2": None, "clean-ray2-tp2": None, "stage-tp2-compile": 40.0, "mpn-tp2": 20.0,
+    "F-f01c_master_wrong_port": None,
+    "F-f01d_master_unroutable": None,
+    "F-f02a_ifname_missing": None,
+    "F-f02i_ifname_low_one": None,
+    "F-f03a_hostip_lo_node0": None,
+    "F-f04a_missing_node": None,
+    "F-f05a_sigstop_load_rank1": None,
+    "F-f06a_model_path_missing": None,
+    "F-f08a_slow_disk": None,
+    "F-f14_link_down_in_load": None,
+    "F-r07_ray_ephemeral_drop": None,
+    "F-r09_ray_raylet_stop": None,
+    "clean-mpn-tp2": None,
+    "clean-ray2-tp2": None,
+    "stage-tp2-compile": 40.0,
+    "mpn-tp2": 20.0,
 }
 """Run -> the moment, None for its end."""
 

@@ -17,13 +17,34 @@ from typing import Any
 from ncdiag.model import Frame, Progress, RankState, Socket
 
 _FRAME = re.compile(r"^(?P<name>.*) \((?P<file>.*?)(?::(?P<line>\d+))?\)$")
-_STATES = {"sleeping": "S", "running": "R", "disk-sleep": "D", "stopped": "T", "tracing-stop": "t", "zombie": "Z",
-           "idle": "I"}
+_STATES = {
+    "sleeping": "S",
+    "running": "R",
+    "disk-sleep": "D",
+    "stopped": "T",
+    "tracing-stop": "t",
+    "zombie": "Z",
+    "idle": "I",
+}
 _TCP = {"ESTAB": "ESTABLISHED"}
 _SETTINGS = re.compile(r"^(VLLM_HOST_IP|VLLM_.*EXECUTOR.*|GLOO_|NCCL_|MASTER_|RAY_ADDRESS|TORCH_)")
-_AUXILIARY = ("resource_tracker", "dashboard", "log_monitor", "autoscaler", "util.client", "DashboardAgent",
-              "RuntimeEnvAgent", "runtime_env/agent", "gcs_server", "ray start", "default_worker", "models.registry",
-              "slowfs", "forkserver", "/monitor.py")
+_AUXILIARY = (
+    "resource_tracker",
+    "dashboard",
+    "log_monitor",
+    "autoscaler",
+    "util.client",
+    "DashboardAgent",
+    "RuntimeEnvAgent",
+    "runtime_env/agent",
+    "gcs_server",
+    "ray start",
+    "default_worker",
+    "models.registry",
+    "slowfs",
+    "forkserver",
+    "/monitor.py",
+)
 
 
 @dataclass
@@ -59,8 +80,17 @@ def _from_snap(snap: str, when: float) -> list[dict[str, Any]]:
                 threads[-1]["fr"].append(line.strip())
             elif line.startswith(("sock ", "--- ")):
                 break
-        found.append({"t": when, "pid": int(head[1]), "ppid": int(head[2]), "title": head[4].strip(), "st": head[3],
-                      "err": None, "threads": threads})
+        found.append(
+            {
+                "t": when,
+                "pid": int(head[1]),
+                "ppid": int(head[2]),
+                "title": head[4].strip(),
+                "st": head[3],
+                "err": None,
+                "threads": threads,
+            }
+        )
     return found
 
 
@@ -172,8 +202,9 @@ def _host(pid: int, parents: dict[int, int], mains: dict[int, int], run: Run) ->
 
 def _ray_hosts(run: Run) -> dict[int, int]:
     """pid -> host of Ray's workers, by the host whose sockets they have."""
-    return {int(pid): "abcdefgh".index(host) for host, text in _sections(run.snap)
-            for pid in re.findall(r"pid=(\d+)", text)}
+    return {
+        int(pid): "abcdefgh".index(host) for host, text in _sections(run.snap) for pid in re.findall(r"pid=(\d+)", text)
+    }
 
 
 def _sections(snap: str) -> list[tuple[str, str]]:
@@ -191,8 +222,16 @@ def _number(argv: list[str], *flags: str, default: int = 1) -> int:
     return next((int(argv[argv.index(flag) + 1]) for flag in flags if flag in argv), default)
 
 
-def _state(run: Run, pid: int, rows: list[dict[str, Any]], role: str, title: str, parents: dict[int, int],
-           mains: dict[int, int], live: bool) -> RankState:
+def _state(
+    run: Run,
+    pid: int,
+    rows: list[dict[str, Any]],
+    role: str,
+    title: str,
+    parents: dict[int, int],
+    mains: dict[int, int],
+    live: bool,
+) -> RankState:
     host = _host(pid, parents, mains, run)
     if role == "ray-worker":
         host = _ray_hosts(run).get(pid, host)
@@ -204,12 +243,23 @@ def _state(run: Run, pid: int, rows: list[dict[str, Any]], role: str, title: str
         title = " ".join(argv)
     world = _number(argv, "--tensor-parallel-size", "-tp") * _number(argv, "--pipeline-parallel-size", "-pp")
     env: dict[str, Any] = next((s["env"] for s in run.starts if s["host"] == host and "ray" in s["argv"][1]), {})
-    settings = {k: v for k, v in {**start["env"], **(env if role == "ray-worker" else {})}.items()
-                if v is not None and _SETTINGS.match(k)}
+    settings = {
+        k: v
+        for k, v in {**start["env"], **(env if role == "ray-worker" else {})}.items()
+        if v is not None and _SETTINGS.match(k)
+    }
     last = rows[-1]
-    state = RankState(pid, f"node-{'abcdefgh'[host]}", role, title=title, world_size=world,
-                      state=_STATES.get(last["st"], "S") if live else "gone", parent=parents.get(pid),
-                      settings=settings, age_s=round(last["t"] - rows[0]["t"], 1))
+    state = RankState(
+        pid,
+        f"node-{'abcdefgh'[host]}",
+        role,
+        title=title,
+        world_size=world,
+        state=_STATES.get(last["st"], "S") if live else "gone",
+        parent=parents.get(pid),
+        settings=settings,
+        age_s=round(last["t"] - rows[0]["t"], 1),
+    )
     if role in ("worker", "ray-worker"):
         state.rank = _rank(title, _number(argv, "--tensor-parallel-size", "-tp"))
     if live:
@@ -236,22 +286,28 @@ def _thread(thread: dict[str, Any]) -> dict[str, Any]:
 
 def _progress(rows: list[dict[str, Any]]) -> Progress | None:
     """Over the last samples that are together at least 2 s apart."""
-    recent = [row for row in rows if rows[-1]["t"] - row["t"] <= 7.0][-5:] if len(rows) < 2 or (
-        rows[-1]["t"] - rows[-2]["t"] <= 7.0) else rows[-2:]
+    recent = (
+        [row for row in rows if rows[-1]["t"] - row["t"] <= 7.0][-5:]
+        if len(rows) < 2 or (rows[-1]["t"] - rows[-2]["t"] <= 7.0)
+        else rows[-2:]
+    )
     if len(recent) < 2:
         return None
     window = recent[-1]["t"] - recent[0]["t"]
     active = [any(t["act"] for t in row["threads"] if t["n"] == "MainThread") for row in recent]
     stacks = [[t["fr"] for t in row["threads"]] for row in recent if row["threads"]]
     changed = any(stack != stacks[0] for stack in stacks[1:]) if len(stacks) > 1 else None
-    return Progress(round(window, 2), cpu_s=round(window * sum(active) / len(active), 2), frames_changed=changed, io_known=False)
+    return Progress(
+        round(window, 2), cpu_s=round(window * sum(active) / len(active), 2), frames_changed=changed, io_known=False
+    )
 
 
 def _stopped_helpers(run: Run) -> list[RankState]:
     """Processes of the engine's Ray that are no Python and were seen stopped: a raylet."""
     found = []
-    for pid, name, state, command in re.findall(r"^=== pid=(\d+) ppid=\d+ name=(\S+) st=(\S+) .*? cmd=(.*)$",
-                                                run.snap, re.M):
+    for pid, name, state, command in re.findall(
+        r"^=== pid=(\d+) ppid=\d+ name=(\S+) st=(\S+) .*? cmd=(.*)$", run.snap, re.M
+    ):
         if state == "stopped" and name in ("raylet", "gcs_server"):
             host = "a"
             for section, text in _sections(run.snap):
@@ -269,8 +325,9 @@ def _add_sockets(found: list[RankState], snap: str) -> None:
                 continue
             pids = {int(pid) for pid in re.findall(r"pid=(\d+)", fields[5] if len(fields) > 5 else "")}
             tcp = _TCP.get(fields[0], fields[0].replace("-", "_"))
-            socket = Socket(tcp, fields[3], "" if fields[4].endswith(":*") else fields[4], int(fields[2]),
-                            int(fields[1]))
+            socket = Socket(
+                tcp, fields[3], "" if fields[4].endswith(":*") else fields[4], int(fields[2]), int(fields[1])
+            )
             for state in found:
                 if state.pid in pids and state.node == f"node-{host}":
                     state.sockets.append(socket)

@@ -14,7 +14,9 @@ from tests.hang.truth import FINE, MIDWAY, TRUTH, Truth, check
 
 LAB = Path(__file__).parents[3] / "shared" / "lab" / "vllm-cpu" / "evidence"
 RUNS = [name for name in TRUTH if (LAB / name).is_dir()]
-pytestmark = pytest.mark.skipif(not RUNS, reason="the lab's evidence (../shared/lab/vllm-cpu) is not beside the checkout")
+pytestmark = pytest.mark.skipif(
+    not RUNS, reason="the lab's evidence (../shared/lab/vllm-cpu) is not beside the checkout"
+)
 STARTS = [name for name in RUNS if set(TRUTH[name].causes) & set(FINE) and (LAB / name / "samples.jsonl.gz").is_file()]
 
 
@@ -29,7 +31,9 @@ def test_end_of_the_run_with_its_logs(name: str) -> None:
     run = evidence.read(LAB / name)
     raw = {log: "\n".join(lines).encode() for log, lines in evidence.log_lines(run).items()}
     told = of_streams(Stream(log, iter([text]), text) for log, text in raw.items()).verdict.causes
-    assert infer(evidence.states(run), logs=told).causes[0].cause in TRUTH[name].causes or TRUTH[name].honest == ("unresolved",)
+    assert infer(evidence.states(run), logs=told).causes[0].cause in TRUTH[name].causes or TRUTH[name].honest == (
+        "unresolved",
+    )
 
 
 @pytest.mark.parametrize("name", [name for name in MIDWAY if name in RUNS])

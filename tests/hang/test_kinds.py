@@ -32,125 +32,333 @@ def _manager(node: str, place: str, role: str, *texts: str, title: str = "") -> 
 
 
 KINDS: dict[str, tuple[Callable[[], list[RankState]], str, list[int]]] = {
-    "store port rejected": (lambda: [
-        rank(0, "node-a", "store", *MASTER, settings=AT), rank(1, "node-b", "store", settings=AT)],
-        "bootstrap-blocked-firewall", []),
-    "store port dropped": (lambda: [
-        rank(0, "node-a", "store", *MASTER, settings=AT),
-        rank(1, "node-b", "store", "SYN_SENT 10.77.0.2:40002 10.77.0.1:29500", settings=AT)], "bootstrap-blocked-firewall", []),
-    "store port differs": (lambda: [
-        rank(0, "node-a", "store", *MASTER, settings=AT),
-        rank(1, "node-b", "store", settings={**AT, "MASTER_PORT": "29555"})], "bootstrap-peer-unreachable", [1]),
-    "master address unroutable": (lambda: [
-        rank(0, "node-a", "store", *MASTER, settings=AT),
-        rank(1, "node-b", "store", "SYN_SENT 10.77.0.2:40002 10.99.0.1:29500", settings={**AT, "MASTER_ADDR": "10.99.0.1"})],
-        "node-ip-wrong-interface", [1]),
+    "store port rejected": (
+        lambda: [rank(0, "node-a", "store", *MASTER, settings=AT), rank(1, "node-b", "store", settings=AT)],
+        "bootstrap-blocked-firewall",
+        [],
+    ),
+    "store port dropped": (
+        lambda: [
+            rank(0, "node-a", "store", *MASTER, settings=AT),
+            rank(1, "node-b", "store", "SYN_SENT 10.77.0.2:40002 10.77.0.1:29500", settings=AT),
+        ],
+        "bootstrap-blocked-firewall",
+        [],
+    ),
+    "store port differs": (
+        lambda: [
+            rank(0, "node-a", "store", *MASTER, settings=AT),
+            rank(1, "node-b", "store", settings={**AT, "MASTER_PORT": "29555"}),
+        ],
+        "bootstrap-peer-unreachable",
+        [1],
+    ),
+    "master address unroutable": (
+        lambda: [
+            rank(0, "node-a", "store", *MASTER, settings=AT),
+            rank(
+                1,
+                "node-b",
+                "store",
+                "SYN_SENT 10.77.0.2:40002 10.99.0.1:29500",
+                settings={**AT, "MASTER_ADDR": "10.99.0.1"},
+            ),
+        ],
+        "node-ip-wrong-interface",
+        [1],
+    ),
     "node 0 never started": (lambda: [rank(1, "node-b", "store", settings=AT)], "rank-missing", [0]),
-    "two of four never came": (lambda: [
-        rank(0, "node-a", "store", *MASTER, "ESTABLISHED 10.77.0.1:29500 10.77.0.1:40009", world=4, settings=AT),
-        rank(1, "node-a", "mesh", "ESTABLISHED 10.77.0.1:40009 10.77.0.1:29500", world=4, settings=AT)], "rank-missing", [2, 3]),
-    "gloo on docker0 on both": (lambda: [
-        rank(0, "node-a", "mesh", *MET, "LISTEN 172.17.0.1:38681", settings={"GLOO_SOCKET_IFNAME": "docker0"}),
-        rank(1, "node-b", "mesh", OUT, "LISTEN 172.17.0.1:35492", settings={"GLOO_SOCKET_IFNAME": "docker0"})],
-        "socket-ifname-wrong", [0, 1]),
-    "gloo on docker0, the other side died": (lambda: [
-        rank(0, "node-a", "mesh", *MASTER, "LISTEN 172.17.0.1:38681", settings={"GLOO_SOCKET_IFNAME": "docker0"}),
-        rank(1, "node-b", None, state="gone")], "socket-ifname-wrong", [0]),
-    "name resolves to loopback": (lambda: [
-        rank(0, "node-a", "mesh", *MET, "LISTEN 127.0.1.1:39757"), rank(1, "node-b", "mesh", OUT, "LISTEN 127.0.1.1:39758")],
-        "hostname-resolves-to-loopback", [0, 1]),
-    "gloo on lo on both": (lambda: [
-        rank(0, "node-a", "mesh", *MET, "LISTEN 127.0.0.1:1", settings={"GLOO_SOCKET_IFNAME": "lo"}),
-        rank(1, "node-b", "mesh", OUT, "LISTEN 127.0.0.1:2", settings={"GLOO_SOCKET_IFNAME": "lo"})], "socket-ifname-wrong", [0, 1]),
-    "gloo mesh dropped one way": (lambda: [
-        rank(0, "node-a", "mesh", *MET, "LISTEN 10.77.0.1:42511"),
-        rank(1, "node-b", "mesh", OUT, "LISTEN 10.77.0.2:42512", "SYN_SENT 10.77.0.2:40003 10.77.0.1:42511")],
-        "bootstrap-blocked-firewall", []),
-    "VLLM_HOST_IP loopback on node 1": (lambda: [
-        rank(0, "node-a", "idle", *MET), rank(1, "node-b", "queue", OUT, "LISTEN 127.0.0.1:36857", settings={"VLLM_HOST_IP": "127.0.0.1"}),
-        _manager("node-a", "executor-queue", "engine-core", "LISTEN 10.77.0.1:35369"), _manager("node-b", "wait-ready", "headless")],
-        "node-ip-wrong-interface", [1]),
-    "zmq of the executor dropped": (lambda: [
-        rank(0, "node-a", "idle", *MET), rank(1, "node-b", "queue", OUT, "SYN_SENT 10.77.0.2:40009 10.77.0.1:36647"),
-        _manager("node-a", "executor-queue", "engine-core", "LISTEN 10.77.0.1:36647")], "bootstrap-blocked-firewall", []),
-    "zmq of the worker dropped": (lambda: [
-        rank(0, "node-a", "idle", *MET), rank(1, "node-b", "queue", OUT, "LISTEN 10.77.0.2:36111"),
-        _manager("node-a", "executor-queue", "engine-core", "SYN_SENT 10.77.0.1:40009 10.77.0.2:36111")],
-        "bootstrap-blocked-firewall", []),
-    "both nodes have node rank 0": (lambda: [
-        rank(0, "node-a", "store", *MASTER),
-        _manager("node-a", "wait-engine", "api-server", title="vllm serve m --nnodes 2 --node-rank 0 --master-addr 10.77.0.1"),
-        _manager("node-b", "handshake", "headless", title="vllm serve m --nnodes 2 --node-rank 0 --headless")],
-        "rank-layout-wrong", []),
-    "TP on one node, PP on the other": (lambda: [
-        rank(0, "node-a", "groups", *MET), rank(1, "node-b", "groups", OUT),
-        _manager("node-a", "wait-engine", "api-server", title="vllm serve m --tensor-parallel-size 2 --nnodes 2 --node-rank 0"),
-        _manager("node-b", "wait-ready", "headless", title="vllm serve m --pipeline-parallel-size 2 --nnodes 2 --node-rank 1 --headless")],
-        "rank-layout-wrong", []),
-    "world sizes differ": (lambda: [rank(0, "node-a", "store", *MASTER), rank(1, "node-b", "store", world=4)], "rank-layout-wrong", []),
-    "stopped while loading": (lambda: [
-        rank(0, "node-a", "queue", *MET), rank(1, "node-a", "load", state="T")], "rank-stopped", [1]),
-    "frozen cgroup": (lambda: [rank(0, "node-a", "all-reduce"), rank(1, "node-b", "all-reduce", frozen=True)], "rank-stopped", [1]),
-    "held by a debugger": (lambda: [rank(0, "node-a", "all-reduce"), rank(1, "node-b", "own", state="t", tracer=77)], "rank-stopped", [1]),
-    "shard read stalled": (lambda: [
-        rank(0, "node-a", "queue", *MET), rank(1, "node-b", "load", OUT, state="D", wchan="fuse_get_req")],
-        "rank-stuck-outside-collective", [1]),
-    "slow shard": (lambda: [
-        rank(0, "node-a", "queue", *MET), rank(1, "node-b", "load", OUT, state="D", progress=READING)], "slow-not-hung", []),
-    "long compile": (lambda: [
-        rank(0, "node-a", "compile", progress=COMPUTES), rank(1, "node-b", "profile-sync", progress=SPINS)], "slow-not-hung", []),
-    "compile in helpers": (lambda: [
-        rank(0, "node-a", "compile", progress=Progress(3.0, children_cpu_s=5.5, frames_changed=False)), rank(1, "node-b", "execute")],
-        "slow-not-hung", []),
-    "placement group waits": (lambda: [
-        _manager("node-a", "placement", "engine-core"), _manager("node-a", "wait-engine", "api-server")], "ray-resources-infeasible", []),
-    "ring neighbour on docker0": (lambda: [
-        rank(0, "node-a", "ring-accept", *MET, "LISTEN 10.77.0.1:50001"),
-        rank(1, "node-b", "ring-connect", OUT, "LISTEN 172.17.0.1:50002", settings={"NCCL_SOCKET_IFNAME": "docker0"})],
-        "socket-ifname-wrong", [1]),
-    "ring blocked": (lambda: [
-        rank(0, "node-a", "ring-accept", *MET, "LISTEN 10.77.0.1:50001"),
-        rank(1, "node-b", "ring-connect", OUT, "LISTEN 10.77.0.2:50002", "SYN_SENT 10.77.0.2:40009 10.77.0.1:50001")],
-        "bootstrap-blocked-firewall", []),
-    "one of eight in the data loader": (lambda: _eight("cuda-sync", r5=rank(5, "gpu-a", "loader", world=8)),
-                                        "rank-stuck-outside-collective", [5]),
-    "one of eight sleeps": (lambda: _eight("all-reduce", r3=rank(3, "gpu-a", "own-late", world=8)), "rank-stuck-outside-collective", [3]),
-    "one of eight at another collective": (lambda: _eight("all-reduce", r6=rank(6, "gpu-a", "all-reduce", world=8, line=44)),
-                                           "collective-desync", [6]),
-    "four and four": (lambda: [rank(n, "gpu-a", "all-reduce", world=8, line=10 if n < 4 else 44) for n in range(8)],
-                      "collective-desync", []),
+    "two of four never came": (
+        lambda: [
+            rank(0, "node-a", "store", *MASTER, "ESTABLISHED 10.77.0.1:29500 10.77.0.1:40009", world=4, settings=AT),
+            rank(1, "node-a", "mesh", "ESTABLISHED 10.77.0.1:40009 10.77.0.1:29500", world=4, settings=AT),
+        ],
+        "rank-missing",
+        [2, 3],
+    ),
+    "gloo on docker0 on both": (
+        lambda: [
+            rank(0, "node-a", "mesh", *MET, "LISTEN 172.17.0.1:38681", settings={"GLOO_SOCKET_IFNAME": "docker0"}),
+            rank(1, "node-b", "mesh", OUT, "LISTEN 172.17.0.1:35492", settings={"GLOO_SOCKET_IFNAME": "docker0"}),
+        ],
+        "socket-ifname-wrong",
+        [0, 1],
+    ),
+    "gloo on docker0, the other side died": (
+        lambda: [
+            rank(0, "node-a", "mesh", *MASTER, "LISTEN 172.17.0.1:38681", settings={"GLOO_SOCKET_IFNAME": "docker0"}),
+            rank(1, "node-b", None, state="gone"),
+        ],
+        "socket-ifname-wrong",
+        [0],
+    ),
+    "name resolves to loopback": (
+        lambda: [
+            rank(0, "node-a", "mesh", *MET, "LISTEN 127.0.1.1:39757"),
+            rank(1, "node-b", "mesh", OUT, "LISTEN 127.0.1.1:39758"),
+        ],
+        "hostname-resolves-to-loopback",
+        [0, 1],
+    ),
+    "gloo on lo on both": (
+        lambda: [
+            rank(0, "node-a", "mesh", *MET, "LISTEN 127.0.0.1:1", settings={"GLOO_SOCKET_IFNAME": "lo"}),
+            rank(1, "node-b", "mesh", OUT, "LISTEN 127.0.0.1:2", settings={"GLOO_SOCKET_IFNAME": "lo"}),
+        ],
+        "socket-ifname-wrong",
+        [0, 1],
+    ),
+    "gloo mesh dropped one way": (
+        lambda: [
+            rank(0, "node-a", "mesh", *MET, "LISTEN 10.77.0.1:42511"),
+            rank(1, "node-b", "mesh", OUT, "LISTEN 10.77.0.2:42512", "SYN_SENT 10.77.0.2:40003 10.77.0.1:42511"),
+        ],
+        "bootstrap-blocked-firewall",
+        [],
+    ),
+    "VLLM_HOST_IP loopback on node 1": (
+        lambda: [
+            rank(0, "node-a", "idle", *MET),
+            rank(1, "node-b", "queue", OUT, "LISTEN 127.0.0.1:36857", settings={"VLLM_HOST_IP": "127.0.0.1"}),
+            _manager("node-a", "executor-queue", "engine-core", "LISTEN 10.77.0.1:35369"),
+            _manager("node-b", "wait-ready", "headless"),
+        ],
+        "node-ip-wrong-interface",
+        [1],
+    ),
+    "zmq of the executor dropped": (
+        lambda: [
+            rank(0, "node-a", "idle", *MET),
+            rank(1, "node-b", "queue", OUT, "SYN_SENT 10.77.0.2:40009 10.77.0.1:36647"),
+            _manager("node-a", "executor-queue", "engine-core", "LISTEN 10.77.0.1:36647"),
+        ],
+        "bootstrap-blocked-firewall",
+        [],
+    ),
+    "zmq of the worker dropped": (
+        lambda: [
+            rank(0, "node-a", "idle", *MET),
+            rank(1, "node-b", "queue", OUT, "LISTEN 10.77.0.2:36111"),
+            _manager("node-a", "executor-queue", "engine-core", "SYN_SENT 10.77.0.1:40009 10.77.0.2:36111"),
+        ],
+        "bootstrap-blocked-firewall",
+        [],
+    ),
+    "both nodes have node rank 0": (
+        lambda: [
+            rank(0, "node-a", "store", *MASTER),
+            _manager(
+                "node-a",
+                "wait-engine",
+                "api-server",
+                title="vllm serve m --nnodes 2 --node-rank 0 --master-addr 10.77.0.1",
+            ),
+            _manager("node-b", "handshake", "headless", title="vllm serve m --nnodes 2 --node-rank 0 --headless"),
+        ],
+        "rank-layout-wrong",
+        [],
+    ),
+    "TP on one node, PP on the other": (
+        lambda: [
+            rank(0, "node-a", "groups", *MET),
+            rank(1, "node-b", "groups", OUT),
+            _manager(
+                "node-a",
+                "wait-engine",
+                "api-server",
+                title="vllm serve m --tensor-parallel-size 2 --nnodes 2 --node-rank 0",
+            ),
+            _manager(
+                "node-b",
+                "wait-ready",
+                "headless",
+                title="vllm serve m --pipeline-parallel-size 2 --nnodes 2 --node-rank 1 --headless",
+            ),
+        ],
+        "rank-layout-wrong",
+        [],
+    ),
+    "world sizes differ": (
+        lambda: [rank(0, "node-a", "store", *MASTER), rank(1, "node-b", "store", world=4)],
+        "rank-layout-wrong",
+        [],
+    ),
+    "stopped while loading": (
+        lambda: [rank(0, "node-a", "queue", *MET), rank(1, "node-a", "load", state="T")],
+        "rank-stopped",
+        [1],
+    ),
+    "frozen cgroup": (
+        lambda: [rank(0, "node-a", "all-reduce"), rank(1, "node-b", "all-reduce", frozen=True)],
+        "rank-stopped",
+        [1],
+    ),
+    "held by a debugger": (
+        lambda: [rank(0, "node-a", "all-reduce"), rank(1, "node-b", "own", state="t", tracer=77)],
+        "rank-stopped",
+        [1],
+    ),
+    "shard read stalled": (
+        lambda: [rank(0, "node-a", "queue", *MET), rank(1, "node-b", "load", OUT, state="D", wchan="fuse_get_req")],
+        "rank-stuck-outside-collective",
+        [1],
+    ),
+    "slow shard": (
+        lambda: [rank(0, "node-a", "queue", *MET), rank(1, "node-b", "load", OUT, state="D", progress=READING)],
+        "slow-not-hung",
+        [],
+    ),
+    "long compile": (
+        lambda: [rank(0, "node-a", "compile", progress=COMPUTES), rank(1, "node-b", "profile-sync", progress=SPINS)],
+        "slow-not-hung",
+        [],
+    ),
+    "compile in helpers": (
+        lambda: [
+            rank(0, "node-a", "compile", progress=Progress(3.0, children_cpu_s=5.5, frames_changed=False)),
+            rank(1, "node-b", "execute"),
+        ],
+        "slow-not-hung",
+        [],
+    ),
+    "placement group waits": (
+        lambda: [_manager("node-a", "placement", "engine-core"), _manager("node-a", "wait-engine", "api-server")],
+        "ray-resources-infeasible",
+        [],
+    ),
+    "ring neighbour on docker0": (
+        lambda: [
+            rank(0, "node-a", "ring-accept", *MET, "LISTEN 10.77.0.1:50001"),
+            rank(
+                1, "node-b", "ring-connect", OUT, "LISTEN 172.17.0.1:50002", settings={"NCCL_SOCKET_IFNAME": "docker0"}
+            ),
+        ],
+        "socket-ifname-wrong",
+        [1],
+    ),
+    "ring blocked": (
+        lambda: [
+            rank(0, "node-a", "ring-accept", *MET, "LISTEN 10.77.0.1:50001"),
+            rank(
+                1, "node-b", "ring-connect", OUT, "LISTEN 10.77.0.2:50002", "SYN_SENT 10.77.0.2:40009 10.77.0.1:50001"
+            ),
+        ],
+        "bootstrap-blocked-firewall",
+        [],
+    ),
+    "one of eight in the data loader": (
+        lambda: _eight("cuda-sync", r5=rank(5, "gpu-a", "loader", world=8)),
+        "rank-stuck-outside-collective",
+        [5],
+    ),
+    "one of eight sleeps": (
+        lambda: _eight("all-reduce", r3=rank(3, "gpu-a", "own-late", world=8)),
+        "rank-stuck-outside-collective",
+        [3],
+    ),
+    "one of eight at another collective": (
+        lambda: _eight("all-reduce", r6=rank(6, "gpu-a", "all-reduce", world=8, line=44)),
+        "collective-desync",
+        [6],
+    ),
+    "four and four": (
+        lambda: [rank(n, "gpu-a", "all-reduce", world=8, line=10 if n < 4 else 44) for n in range(8)],
+        "collective-desync",
+        [],
+    ),
     "two differ": (lambda: [rank(0, "gpu-a", "all-reduce"), rank(1, "gpu-a", "groups")], "unresolved", []),
-    "one of eight not yet in the group": (lambda: _eight("ring-accept", r2=rank(2, "gpu-a", "groups", world=8)), "unresolved", [2]),
-    "one worker idle while the others execute": (lambda: _eight("execute", r4=rank(4, "gpu-a", "idle", world=8)), "unresolved", [4]),
-    "link down": (lambda: [
-        rank(0, "node-a", "all-reduce", *MET, "ESTABLISHED 10.77.0.1:5001 10.77.0.2:5002 send=48"),
-        rank(1, "node-b", "all-reduce", OUT, "ESTABLISHED 10.77.0.2:5002 10.77.0.1:5001 send=48")], "bootstrap-peer-unreachable", []),
+    "one of eight not yet in the group": (
+        lambda: _eight("ring-accept", r2=rank(2, "gpu-a", "groups", world=8)),
+        "unresolved",
+        [2],
+    ),
+    "one worker idle while the others execute": (
+        lambda: _eight("execute", r4=rank(4, "gpu-a", "idle", world=8)),
+        "unresolved",
+        [4],
+    ),
+    "link down": (
+        lambda: [
+            rank(0, "node-a", "all-reduce", *MET, "ESTABLISHED 10.77.0.1:5001 10.77.0.2:5002 send=48"),
+            rank(1, "node-b", "all-reduce", OUT, "ESTABLISHED 10.77.0.2:5002 10.77.0.1:5001 send=48"),
+        ],
+        "bootstrap-peer-unreachable",
+        [],
+    ),
     "all in one collective": (lambda: _eight("all-reduce"), "unresolved", []),
     "one died": (lambda: [*_eight("all-reduce")[:7], rank(7, "gpu-a", None, world=8, state="gone")], "rank-died", [7]),
-    "one zombie": (lambda: [*_eight("all-reduce")[:7], rank(None, "gpu-a", None, world=8, state="Z", role="script")], "rank-died", [7]),
-    "torchrun waits for its second node": (lambda: [
-        rank(None, "node-a", "torchrun", "LISTEN *:29400", "ESTABLISHED 10.77.0.1:5 10.77.0.1:29400", role="launcher",
-             title="torchrun --nnodes 2 --node-rank 0 train.py")], "rank-missing", []),
-    "torchrun cannot reach the first node": (lambda: [
-        rank(None, "node-b", "torchrun", "SYN_SENT 10.77.0.2:5 10.77.0.1:29400", role="launcher", title="torchrun --nnodes 2 train.py")],
-        "bootstrap-peer-unreachable", []),
-    "the program that started the ranks waits for them": (lambda: [
-        rank(None, "gpu-a", "own", role="script", pid=50, world=3), *[
-            rank(n, "gpu-a", "own-late" if n == 1 else "all-reduce", role="script", world=3, parent=50) for n in range(3)]],
-        "rank-stuck-outside-collective", [1]),
-    "a rank elsewhere did come": (lambda: [
-        rank(0, "node-a", "mesh", *MET, "ESTABLISHED 10.77.0.1:5001 10.77.0.2:5002")], "unresolved", []),
-    "the engine waits for a file before there are ranks": (lambda: [
-        _manager("node-a", "wait-engine", "api-server"),
-        rank(None, "node-a", "config-read", role="engine-core", state="D", wchan="rpc_wait_bit_killable", pid=77)],
-        "rank-stuck-outside-collective", []),
-    "head of the store stopped": (lambda: [
-        rank(0, "node-a", "own", *MASTER, state="T"), rank(1, "node-b", "mesh", OUT)], "rank-stopped", [0]),
+    "one zombie": (
+        lambda: [*_eight("all-reduce")[:7], rank(None, "gpu-a", None, world=8, state="Z", role="script")],
+        "rank-died",
+        [7],
+    ),
+    "torchrun waits for its second node": (
+        lambda: [
+            rank(
+                None,
+                "node-a",
+                "torchrun",
+                "LISTEN *:29400",
+                "ESTABLISHED 10.77.0.1:5 10.77.0.1:29400",
+                role="launcher",
+                title="torchrun --nnodes 2 --node-rank 0 train.py",
+            )
+        ],
+        "rank-missing",
+        [],
+    ),
+    "torchrun cannot reach the first node": (
+        lambda: [
+            rank(
+                None,
+                "node-b",
+                "torchrun",
+                "SYN_SENT 10.77.0.2:5 10.77.0.1:29400",
+                role="launcher",
+                title="torchrun --nnodes 2 train.py",
+            )
+        ],
+        "bootstrap-peer-unreachable",
+        [],
+    ),
+    "the program that started the ranks waits for them": (
+        lambda: [
+            rank(None, "gpu-a", "own", role="script", pid=50, world=3),
+            *[
+                rank(n, "gpu-a", "own-late" if n == 1 else "all-reduce", role="script", world=3, parent=50)
+                for n in range(3)
+            ],
+        ],
+        "rank-stuck-outside-collective",
+        [1],
+    ),
+    "a rank elsewhere did come": (
+        lambda: [rank(0, "node-a", "mesh", *MET, "ESTABLISHED 10.77.0.1:5001 10.77.0.2:5002")],
+        "unresolved",
+        [],
+    ),
+    "the engine waits for a file before there are ranks": (
+        lambda: [
+            _manager("node-a", "wait-engine", "api-server"),
+            rank(None, "node-a", "config-read", role="engine-core", state="D", wchan="rpc_wait_bit_killable", pid=77),
+        ],
+        "rank-stuck-outside-collective",
+        [],
+    ),
+    "head of the store stopped": (
+        lambda: [rank(0, "node-a", "own", *MASTER, state="T"), rank(1, "node-b", "mesh", OUT)],
+        "rank-stopped",
+        [0],
+    ),
     "ready": (lambda: [rank(0, "node-a", "idle", *MET), rank(1, "node-b", "idle", OUT)], "healthy", []),
     "half of it ready, the rest not seen": (lambda: [rank(1, "node-b", "idle", OUT)], "healthy", []),
     "capture": (lambda: [rank(n, "gpu-a", "capture", progress=COMPUTES) for n in range(2)], "slow-not-hung", []),
     "nothing": (list, "unresolved", []),
-    "no stacks": (lambda: [rank(n, "gpu-a", None, stack_error="needs CAP_SYS_PTRACE") for n in range(2)], "unresolved", []),
+    "no stacks": (
+        lambda: [rank(n, "gpu-a", None, stack_error="needs CAP_SYS_PTRACE") for n in range(2)],
+        "unresolved",
+        [],
+    ),
 }
 
 
@@ -202,13 +410,18 @@ def test_who_waits_for_whom() -> None:
 def test_slow_storage_is_named_after_slow() -> None:
     creeps = Progress(3.0, cpu_s=0.1, read_bytes=3 << 20, frames_changed=False)
     verdict = infer([rank(0, "gpu-a", "queue"), rank(1, "gpu-a", "load", state="D", progress=creeps)])
-    assert [cause.cause for cause in verdict.causes] == ["slow-not-hung", "storage-slow"] and verdict.kind == "progressing"
+    assert [cause.cause for cause in verdict.causes] == [
+        "slow-not-hung",
+        "storage-slow",
+    ] and verdict.kind == "progressing"
     assert "1.0 MB/s" in verdict.causes[1].summary
 
 
 def test_training_is_healthy() -> None:
     turns = Progress(3.0, cpu_s=0.4, frames_changed=True)
-    verdict = infer([rank(number, "gpu-a", "all-reduce" if number else "own", progress=turns, world=4) for number in range(4)])
+    verdict = infer(
+        [rank(number, "gpu-a", "all-reduce" if number else "own", progress=turns, world=4) for number in range(4)]
+    )
     assert verdict.kind == "healthy" and verdict.causes[0].confidence == "likely"
 
 

@@ -82,9 +82,13 @@ TRUTH = {
 }
 
 MIDWAY = {
-    "F-f01_master_drop-long": 900.0, "F-f04a_missing_node-long": 900.0, "F-f10a_gloo_b_to_a_drop-long": 300.0,
-    "F-f02j_ifname_low_rank0_blackhole-long": 300.0, "F-f10a_gloo_b_to_a_drop-to10": 80.0,
-    "F-f04a_missing_node-to15": 60.0, "F-f05a_sigstop_load_rank1-to20": 80.0,
+    "F-f01_master_drop-long": 900.0,
+    "F-f04a_missing_node-long": 900.0,
+    "F-f10a_gloo_b_to_a_drop-long": 300.0,
+    "F-f02j_ifname_low_rank0_blackhole-long": 300.0,
+    "F-f10a_gloo_b_to_a_drop-to10": 80.0,
+    "F-f04a_missing_node-to15": 60.0,
+    "F-f05a_sigstop_load_rank1-to20": 80.0,
 }
 """Runs that ended in an error: seconds at which they still hung. Sockets were not read then."""
 

@@ -21,17 +21,51 @@ from ncdiag.processes.logtail import TAIL_BYTES
 from tests.hang_dump.secrets import ARGUMENTS, BODY, ENVIRONMENT, LOG
 from tests.processes.programs import LOCK, running
 
-NAMES = ["b.tar.gz", "b.tgz", "folder", pytest.param("b.tar.zst", marks=pytest.mark.skipif(shutil.which("zstd") is None, reason="needs zstd"))]
+NAMES = [
+    "b.tar.gz",
+    "b.tgz",
+    "folder",
+    pytest.param("b.tar.zst", marks=pytest.mark.skipif(shutil.which("zstd") is None, reason="needs zstd")),
+]
 
 
 def content() -> DumpContent:
-    states = [RankState(10 + rank, "gpu01", "script", rank, 2, state="T" if rank else "S", age_s=60.0, progress=Progress(3.0),
-                        sockets=[Socket("LISTEN", "192.0.2.1:29500")],
-                        threads=[{"name": "MainThread", "active": False, "main": True, "tid": 10 + rank, "owns_gil": False, "state": "S",
-                                  "frames": [Frame("all_reduce", "torch/distributed/distributed_c10d.py", 3), Frame("<module>", "train.py", 7)]}])
-              for rank in (0, 1)]
-    return DumpContent(states, [{"communicators": [], "format": "json"}], {1: {"version": "2.10", "entries": []}}, {"/var/log/a.log": ["one", "two"]},
-                       ["a note"], {"node": "gpu01", "version": "0", "pids": [10], "created": "2026-01-01T00:00:00+00:00"})
+    states = [
+        RankState(
+            10 + rank,
+            "gpu01",
+            "script",
+            rank,
+            2,
+            state="T" if rank else "S",
+            age_s=60.0,
+            progress=Progress(3.0),
+            sockets=[Socket("LISTEN", "192.0.2.1:29500")],
+            threads=[
+                {
+                    "name": "MainThread",
+                    "active": False,
+                    "main": True,
+                    "tid": 10 + rank,
+                    "owns_gil": False,
+                    "state": "S",
+                    "frames": [
+                        Frame("all_reduce", "torch/distributed/distributed_c10d.py", 3),
+                        Frame("<module>", "train.py", 7),
+                    ],
+                }
+            ],
+        )
+        for rank in (0, 1)
+    ]
+    return DumpContent(
+        states,
+        [{"communicators": [], "format": "json"}],
+        {1: {"version": "2.10", "entries": []}},
+        {"/var/log/a.log": ["one", "two"]},
+        ["a note"],
+        {"node": "gpu01", "version": "0", "pids": [10], "created": "2026-01-01T00:00:00+00:00"},
+    )
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -66,10 +100,15 @@ def test_a_file_that_was_open_to_others_is_closed(tmp_path: Path) -> None:
 def test_twenty_planted_secrets_are_not_in_it(tmp_path: Path) -> None:
     log = tmp_path / "rank.log"
     log.write_text("\n".join(LOG) + "\n")
-    with log.open("a") as file, running(LOCK, *ARGUMENTS, folder=tmp_path, environment=ENVIRONMENT, stderr=file.fileno()) as (program, _):
+    with (
+        log.open("a") as file,
+        running(LOCK, *ARGUMENTS, folder=tmp_path, environment=ENVIRONMENT, stderr=file.fileno()) as (program, _),
+    ):
         taken = dump(Request([program.pid], window_s=0.2, variables=True))
     (state,) = taken.states
-    assert len(taken.logs[str(log)]) > 5 and set(ENVIRONMENT) - {"HF_TOKEN"} <= set(state.settings), "they were looked at"
+    assert len(taken.logs[str(log)]) > 5 and set(ENVIRONMENT) - {"HF_TOKEN"} <= set(state.settings), (
+        "they were looked at"
+    )
     assert "--api-key <redacted>" in state.title
     bundle.save(str(tmp_path / "folder"), taken)
     for path in (tmp_path / "folder").rglob("*"):
@@ -78,7 +117,11 @@ def test_twenty_planted_secrets_are_not_in_it(tmp_path: Path) -> None:
 
 def test_a_private_key_that_the_end_of_a_log_begins_in(tmp_path: Path) -> None:
     log = tmp_path / "rank.log"
-    key = "-----BEGIN RSA PRIVATE KEY-----\n" + f"{BODY}\n" * (TAIL_BYTES // len(BODY)) + "-----END RSA PRIVATE KEY-----\n"
+    key = (
+        "-----BEGIN RSA PRIVATE KEY-----\n"
+        + f"{BODY}\n" * (TAIL_BYTES // len(BODY))
+        + "-----END RSA PRIVATE KEY-----\n"
+    )
     log.write_text(key + "after the key\n")
     with log.open("a") as file, running(LOCK, folder=tmp_path, stderr=file.fileno()) as (program, _):
         taken = dump(Request([program.pid], window_s=0.2))
@@ -100,10 +143,20 @@ META = b'{"schema": 1, "kind": "hang-dump"}'
 WHOLE = {"b/META.json": META, "b/states.json": b"[]", "b/ras.json": b"[]", "b/flight.json": b"{}"}
 
 
-@pytest.mark.parametrize(("files", "said"), [
-    ({}, "no bundle"), ({"b/other": b"", **WHOLE}, "no bundle"), ({"b/META.json": b"{}"}, 'no "kind": "hang-dump"'), ({"b/META.json": META}, "it has no states.json"), ({**WHOLE, "b/META.json": b"{"}, "META.json is damaged"),
-    ({**WHOLE, "b/META.json": META.replace(b"1", b"9")}, "another schema"), ({**WHOLE, "b/states.json": b'[{"pid": 1}]'}, "damaged rank state"),
-    ({**WHOLE, "b/states.json": b"{}"}, "states.json is damaged"), ({**WHOLE, "b/flight.json": b'{"x": {}}'}, "invalid literal")])
+@pytest.mark.parametrize(
+    ("files", "said"),
+    [
+        ({}, "no bundle"),
+        ({"b/other": b"", **WHOLE}, "no bundle"),
+        ({"b/META.json": b"{}"}, 'no "kind": "hang-dump"'),
+        ({"b/META.json": META}, "it has no states.json"),
+        ({**WHOLE, "b/META.json": b"{"}, "META.json is damaged"),
+        ({**WHOLE, "b/META.json": META.replace(b"1", b"9")}, "another schema"),
+        ({**WHOLE, "b/states.json": b'[{"pid": 1}]'}, "damaged rank state"),
+        ({**WHOLE, "b/states.json": b"{}"}, "states.json is damaged"),
+        ({**WHOLE, "b/flight.json": b'{"x": {}}'}, "invalid literal"),
+    ],
+)
 def test_damaged_bundles_are_one_sentence(files: dict[str, bytes], said: str, tmp_path: Path) -> None:
     with pytest.raises(bundle.BundleError, match=said):
         bundle.load(archive(tmp_path, files))
@@ -133,15 +186,22 @@ def test_an_existing_folder_is_not_written_into(tmp_path: Path) -> None:
 
 def test_tar_lists_it(tmp_path: Path) -> None:
     bundle.save(str(tmp_path / "b.tar.gz"), content())
-    listed = subprocess.run(["tar", "tzf", str(tmp_path / "b.tar.gz")], capture_output=True, text=True, check=True).stdout.split()
-    assert listed == [f"b/{name}" for name in ("META.json", "states.json", "ras.json", "flight.json", "verdict.json", "logs/0.log")]
+    listed = subprocess.run(
+        ["tar", "tzf", str(tmp_path / "b.tar.gz")], capture_output=True, text=True, check=True
+    ).stdout.split()
+    assert listed == [
+        f"b/{name}" for name in ("META.json", "states.json", "ras.json", "flight.json", "verdict.json", "logs/0.log")
+    ]
 
 
 def test_the_bundles_of_two_nodes_are_judged_together(tmp_path: Path) -> None:
     whole = content()
     for rank, state in enumerate(whole.states):
         state.node = f"gpu0{rank + 1}"
-        bundle.save(str(tmp_path / f"{rank}.tar.gz"), DumpContent([state], logs={"/var/log/a.log": [state.node]}, meta={"node": state.node}))
+        bundle.save(
+            str(tmp_path / f"{rank}.tar.gz"),
+            DumpContent([state], logs={"/var/log/a.log": [state.node]}, meta={"node": state.node}),
+        )
     alone = bundle.load(str(tmp_path / "0.tar.gz")).verdict()
     assert alone.cause is not None and alone.cause.cause != "rank-stopped" and alone.cause.confidence == "possible"
     together = DumpContent.together([bundle.load(str(tmp_path / f"{rank}.tar.gz")) for rank in (0, 1)])

@@ -21,12 +21,33 @@ ROOT = Path(__file__).parent.parent.parent
 
 def ncdiag(*arguments: str, prefix: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "120"}
-    return subprocess.run([*prefix, sys.executable, "-m", "ncdiag", *arguments], capture_output=True, text=True, env=environment, cwd=ROOT, timeout=60, check=False)
+    return subprocess.run(
+        [*prefix, sys.executable, "-m", "ncdiag", *arguments],
+        capture_output=True,
+        text=True,
+        env=environment,
+        cwd=ROOT,
+        timeout=60,
+        check=False,
+    )
 
 
 def two_ranks(stack: ExitStack, folder: Path, port: int) -> list[int]:
-    return [stack.enter_context(running(RANK, folder=folder / str(rank), environment={
-        "RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}))[0].pid for rank in (0, 1)]
+    return [
+        stack.enter_context(
+            running(
+                RANK,
+                folder=folder / str(rank),
+                environment={
+                    "RANK": str(rank),
+                    "WORLD_SIZE": "2",
+                    "MASTER_ADDR": "127.0.0.1",
+                    "MASTER_PORT": str(port),
+                },
+            )
+        )[0].pid
+        for rank in (0, 1)
+    ]
 
 
 def test_a_stopped_rank_is_named_and_so_it_is_from_its_bundle(tmp_path: Path) -> None:
@@ -35,7 +56,9 @@ def test_a_stopped_rank_is_named_and_so_it_is_from_its_bundle(tmp_path: Path) ->
         os.kill(pids[1], signal.SIGSTOP)
         saved = str(tmp_path / "saved.tar.gz")
         live = ncdiag("hang-dump", str(pids[0]), "--window", "0.3", "--format", "json", "--bundle", saved)
-        assert Path(f"/proc/{pids[1]}/stat").read_text().rpartition(") ")[2][0] == "T", "still stopped, not started again"
+        assert Path(f"/proc/{pids[1]}/stat").read_text().rpartition(") ")[2][0] == "T", (
+            "still stopped, not started again"
+        )
     told = json.loads(live.stdout)
     assert live.returncode == told["exit"] == 1, live.stderr
     assert (told["schema"], told["command"], told["verdict"]) == (1, "hang-dump", "hang")
@@ -89,10 +112,20 @@ def test_quick_and_frugal_for_four_processes(tmp_path: Path) -> None:
     assert took < 10 and states == ["S", "S", "S"]
 
 
-@pytest.mark.skipif(os.geteuid() != 0 or shutil.which("setpriv") is None, reason="needs root and setpriv to give up rights")
+@pytest.mark.skipif(
+    os.geteuid() != 0 or shutil.which("setpriv") is None, reason="needs root and setpriv to give up rights"
+)
 def test_without_permission_it_says_so_and_what_to_do(tmp_path: Path) -> None:
     with running(LOCK, folder=tmp_path) as (program, _):
-        done = ncdiag("hang-dump", str(program.pid), "--window", "0.2", "--format", "json", prefix=("setpriv", "--bounding-set=-sys_ptrace", "--inh-caps=-sys_ptrace"))
+        done = ncdiag(
+            "hang-dump",
+            str(program.pid),
+            "--window",
+            "0.2",
+            "--format",
+            "json",
+            prefix=("setpriv", "--bounding-set=-sys_ptrace", "--inh-caps=-sys_ptrace"),
+        )
     told = json.loads(done.stdout)
     assert done.returncode == told["exit"] == 3 and told["verdict"] == "unknown"
     assert told["causes"][0]["cause"] == "ptrace-denied"

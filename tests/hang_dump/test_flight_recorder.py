@@ -17,14 +17,33 @@ from ncdiag.hang.content import DumpContent
 from ncdiag.model import RankState
 
 
-def entry(sequence: int, operation: str = "nccl:all_reduce", sizes: Any = ((1024,),), group: tuple[str, str] = ("0", "default_pg"), **more: Any) -> dict[str, Any]:
-    return {"collective_seq_id": sequence, "profiling_name": operation, "input_sizes": [list(size) for size in sizes], "input_dtypes": ["Float"],
-            "process_group": group, "pg_id": 0, "is_p2p": False, "state": "scheduled", **more}
+def entry(
+    sequence: int,
+    operation: str = "nccl:all_reduce",
+    sizes: Any = ((1024,),),
+    group: tuple[str, str] = ("0", "default_pg"),
+    **more: Any,
+) -> dict[str, Any]:
+    return {
+        "collective_seq_id": sequence,
+        "profiling_name": operation,
+        "input_sizes": [list(size) for size in sizes],
+        "input_dtypes": ["Float"],
+        "process_group": group,
+        "pg_id": 0,
+        "is_p2p": False,
+        "state": "scheduled",
+        **more,
+    }
 
 
 def dump(entries: list[dict[str, Any]], ranks: str = "[0, 1, 2, 3]", name: str = "0") -> dict[str, Any]:
-    return {"version": "2.10", "pg_config": {name: {"name": name, "desc": "default_pg", "ranks": ranks}},
-            "pg_status": {"0": {"last_enqueued_collective": len(entries)}}, "entries": entries}
+    return {
+        "version": "2.10",
+        "pg_config": {name: {"name": name, "desc": "default_pg", "ranks": ranks}},
+        "pg_status": {"0": {"last_enqueued_collective": len(entries)}},
+        "entries": entries,
+    }
 
 
 @pytest.mark.parametrize("encode", [pickle.dumps, lambda data: json.dumps(data).encode()])
@@ -52,8 +71,21 @@ def test_a_pickle_that_wants_to_run_something_is_refused(tmp_path: Path) -> None
     assert not (tmp_path / "made").exists()
 
 
-@pytest.mark.parametrize("raw", [b"", b"\x80\x04", b"{", b"[]", b"{}", pickle.dumps([1]), pickle.dumps({"version": 1, "entries": 7}),
-                                 pickle.dumps({"version": "2", "entries": [1]}), random.Random(7).randbytes(64), b"\x80\x04\x95\xff\xff\xff\xff\xff\xff\xff\x7f."])
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"",
+        b"\x80\x04",
+        b"{",
+        b"[]",
+        b"{}",
+        pickle.dumps([1]),
+        pickle.dumps({"version": 1, "entries": 7}),
+        pickle.dumps({"version": "2", "entries": [1]}),
+        random.Random(7).randbytes(64),
+        b"\x80\x04\x95\xff\xff\xff\xff\xff\xff\xff\x7f.",
+    ],
+)
 def test_damaged_files_are_one_sentence(raw: bytes) -> None:
     with pytest.raises(recorder.DumpError):
         recorder.parse(raw)
@@ -115,7 +147,10 @@ def test_the_minority_that_issued_another_collective() -> None:
     same, other = [entry(1), entry(2)], [entry(1), entry(2, "nccl:all_reduce", ((2048,),))]
     (report,) = recorder.compare({0: dump(same), 1: dump(other), 2: dump(same), 3: dump(same)})
     assert report.odd == [1] and report.behind == []
-    assert report.mismatch == "collective 2: all_reduce [1024] ['Float'] on ranks 0, 2, 3, all_reduce [2048] ['Float'] on rank 1"
+    assert (
+        report.mismatch
+        == "collective 2: all_reduce [1024] ['Float'] on ranks 0, 2, 3, all_reduce [2048] ['Float'] on rank 1"
+    )
 
 
 def test_two_ranks_that_differ_have_no_culprit() -> None:
@@ -131,7 +166,10 @@ def test_what_may_differ_between_ranks_is_no_mismatch() -> None:
 
 def test_groups_match_by_name_and_point_to_point_does_not_count() -> None:
     tp = ("7", "tensor")
-    dumps = {rank: dump([entry(1), entry(1, group=tp, pg_id=rank), entry(9, "nccl:send 0->1", is_p2p=True)]) for rank in (0, 1)}
+    dumps = {
+        rank: dump([entry(1), entry(1, group=tp, pg_id=rank), entry(9, "nccl:send 0->1", is_p2p=True)])
+        for rank in (0, 1)
+    }
     reports = recorder.compare(dumps)
     assert [report.name for report in reports] == ["0 (default_pg)", "7 (tensor)"]
     assert all(report.last == {0: 1, 1: 1} for report in reports)
@@ -143,6 +181,14 @@ def test_the_verdict_rests_on_them() -> None:
     full = [entry(1), entry(2), entry(3)]
     behind = DumpContent(states, flight={0: dump(full), 1: dump(full[:1]), 2: dump(full)}).verdict()
     assert [row.rank for row in behind.culprits] == [1]
-    assert behind.cause is not None and any("rank 1 at collective 1" in evidence.text for evidence in behind.cause.evidence)
-    differs = DumpContent(states, flight={0: dump(full), 1: dump(full), 2: dump([*full[:2], entry(3, sizes=((7,),))])}).verdict()
-    assert differs.cause is not None and differs.cause.cause == "collective-desync" and [row.rank for row in differs.culprits] == [2]
+    assert behind.cause is not None and any(
+        "rank 1 at collective 1" in evidence.text for evidence in behind.cause.evidence
+    )
+    differs = DumpContent(
+        states, flight={0: dump(full), 1: dump(full), 2: dump([*full[:2], entry(3, sizes=((7,),))])}
+    ).verdict()
+    assert (
+        differs.cause is not None
+        and differs.cause.cause == "collective-desync"
+        and [row.rank for row in differs.culprits] == [2]
+    )

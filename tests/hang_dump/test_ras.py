@@ -36,7 +36,9 @@ Communicators... (0.01s)
 Group     Comms     Nodes     Ranks     Ranks     Ranks    Status  Errors
     #  in group  per comm  per node  per comm  in group
 """
-BEHIND = HEAD + """    0         1         2         4         8         8   RUNNING  MISMATCH
+BEHIND = (
+    HEAD
+    + """    0         1         2         4         8         8   RUNNING  MISMATCH
 
 Errors
 ======
@@ -50,7 +52,10 @@ Warnings
   Rank 5 has launched up to operation 60 -- GPU 1 managed by process 810 on node 192.0.2.8
 
 """
-SILENT = HEAD + """    0         1         2         4         8         8   RUNNING  INCOMPLETE
+)
+SILENT = (
+    HEAD
+    + """    0         1         2         4         8         8   RUNNING  INCOMPLETE
 
 Errors
 ======
@@ -74,7 +79,10 @@ TIMEOUT
   Encountered 2 communication timeouts while gathering communicator data
 
 """
-STARTING = HEAD + """    0         1         2         2         4         4   INIT,RUNNING  MISMATCH
+)
+STARTING = (
+    HEAD
+    + """    0         1         2         2         4         4   INIT,RUNNING  MISMATCH
 
 Warnings
 ========
@@ -87,16 +95,46 @@ Warnings
   Rank 3 has status INIT -- [process information not found]
   Rank 2 has status INIT -- GPU 0 managed by process 402 on node 192.0.2.8
 """
-REPORT = {"nccl_version": "2.29.2", "communicators_count": 1, "communicators": [
-    {"hash": "0x5ec1", "size": 2, "ranks_count": 1, "missing_ranks_count": 1,
-     "ranks": [{"rank": 0, "host": "192.0.2.7", "pid": 70, "cuda_dev": 0, "nvml_dev": 0, "status": {"init_state": 0}, "collective_counts": {"AllReduce": 9}}],
-     "missing_ranks": [{"rank": 1, "host": "192.0.2.8", "pid": 71, "cuda_dev": 0, "nvml_dev": 0,
-                        "status": {"unresponsive": True, "considered_dead": False}}]}]}
+)
+REPORT = {
+    "nccl_version": "2.29.2",
+    "communicators_count": 1,
+    "communicators": [
+        {
+            "hash": "0x5ec1",
+            "size": 2,
+            "ranks_count": 1,
+            "missing_ranks_count": 1,
+            "ranks": [
+                {
+                    "rank": 0,
+                    "host": "192.0.2.7",
+                    "pid": 70,
+                    "cuda_dev": 0,
+                    "nvml_dev": 0,
+                    "status": {"init_state": 0},
+                    "collective_counts": {"AllReduce": 9},
+                }
+            ],
+            "missing_ranks": [
+                {
+                    "rank": 1,
+                    "host": "192.0.2.8",
+                    "pid": 71,
+                    "cuda_dev": 0,
+                    "nvml_dev": 0,
+                    "status": {"unresponsive": True, "considered_dead": False},
+                }
+            ],
+        }
+    ],
+}
 
 
 @contextmanager
 def service(text: str, report: str | None) -> Iterator[str]:
     """Listens as a process of a job does; without `report` it is too old for JSON."""
+
     class Handler(socketserver.StreamRequestHandler):
         def handle(self) -> None:
             form = "text"
@@ -127,7 +165,10 @@ def test_json_where_the_service_knows_it() -> None:
 
 
 def test_json_of_2_28_lacks_a_comma_where_a_rank_is_missing() -> None:
-    broken = json.dumps(REPORT, indent=1).replace('"nvml_dev": 0,\n     "status": {\n      "unresponsive"', '"nvml_dev": 0\n     "status": {\n      "unresponsive"')
+    broken = json.dumps(REPORT, indent=1).replace(
+        '"nvml_dev": 0,\n     "status": {\n      "unresponsive"',
+        '"nvml_dev": 0\n     "status": {\n      "unresponsive"',
+    )
     with pytest.raises(ValueError):
         json.loads(broken)
     with service("", broken) as address:
@@ -152,7 +193,9 @@ def test_the_rank_that_is_behind_and_the_others() -> None:
 def test_ranks_and_processes_that_do_not_answer() -> None:
     report = parse_text(SILENT)
     (communicator,) = report["communicators"]
-    assert [(rank["rank"], rank["pid"], rank["status"]["unresponsive"]) for rank in communicator["missing_ranks"]] == [(7, 812, True)]
+    assert [(rank["rank"], rank["pid"], rank["status"]["unresponsive"]) for rank in communicator["missing_ranks"]] == [
+        (7, 812, True)
+    ]
     assert [process["pid"] for process in report["silent"]] == [812]
     assert [(process["pid"], process["gpus"]) for process in report["dead"]] == [(813, "4,5")]
     assert report["timeouts"] == 2 and communicator["size"] == 8
@@ -161,13 +204,20 @@ def test_ranks_and_processes_that_do_not_answer() -> None:
 def test_ranks_that_are_not_through_the_start() -> None:
     (communicator,) = parse_text(STARTING)["communicators"]
     assert {rank["rank"]: (rank["status"]["name"], rank["status"]["init_state"]) for rank in communicator["ranks"]} == {
-        0: ("RUNNING", 0), 1: ("RUNNING", 0), 2: ("INIT", 7), 3: ("INIT", 7)}
+        0: ("RUNNING", 0),
+        1: ("RUNNING", 0),
+        2: ("INIT", 7),
+        3: ("INIT", 7),
+    }
     assert communicator["ranks"][3]["pid"] is None
 
 
 def test_errors_that_nccl_reports_itself() -> None:
-    told = parse_text(HEAD + "\n#0-0 (ab12) ERROR\n  Asynchronous error(s) on 1 rank\n  Rank 3 reported remote process exited or there was "
-                             "a network error -- GPU 3 managed by process 9 on node 192.0.2.9\n")
+    told = parse_text(
+        HEAD
+        + "\n#0-0 (ab12) ERROR\n  Asynchronous error(s) on 1 rank\n  Rank 3 reported remote process exited or there was "
+        "a network error -- GPU 3 managed by process 9 on node 192.0.2.9\n"
+    )
     (rank,) = told["communicators"][0]["ranks"]
     assert rank["status"]["async_error"] == "remote process exited or there was a network error"
 
@@ -191,9 +241,16 @@ def test_counts_that_move_accuse_nobody() -> None:
     assert not DumpContent(states, [{**report, "moved": True}]).verdict().culprits
 
 
-@pytest.mark.parametrize(("address", "expected"), [
-    ("localhost:28028", ("localhost", 28028)), ("0.0.0.0:4000", ("localhost", 4000)), ("[::]:4000", ("localhost", 4000)),
-    ("[2001:db8::7]:28028", ("2001:db8::7", 28028)), ("gpu07", ("gpu07", 28028))])
+@pytest.mark.parametrize(
+    ("address", "expected"),
+    [
+        ("localhost:28028", ("localhost", 28028)),
+        ("0.0.0.0:4000", ("localhost", 4000)),
+        ("[::]:4000", ("localhost", 4000)),
+        ("[2001:db8::7]:28028", ("2001:db8::7", 28028)),
+        ("gpu07", ("gpu07", 28028)),
+    ],
+)
 def test_addresses(address: str, expected: tuple[str, int]) -> None:
     assert ras.split_address(address) == expected
 
@@ -222,7 +279,7 @@ def test_what_is_no_ras_service_is_said() -> None:
 
 def test_a_refused_connection_and_a_silent_one_end_in_time() -> None:
     with socketserver.TCPServer(("127.0.0.1", 0), socketserver.BaseRequestHandler) as server:
-        address = f"127.0.0.1:{server.server_address[1]}"      # listens, accepts nothing
+        address = f"127.0.0.1:{server.server_address[1]}"  # listens, accepts nothing
         with pytest.raises(ras.RasError, match="says nothing"):
             ras.ask(address, timeout_s=0.3)
     with pytest.raises(ras.RasError, match="refused"):
@@ -266,9 +323,11 @@ while True:
 """
 
 
-@pytest.mark.skipif(os.geteuid() != 0 or shutil.which("unshare") is None, reason="needs root and unshare for a network namespace")
+@pytest.mark.skipif(
+    os.geteuid() != 0 or shutil.which("unshare") is None, reason="needs root and unshare for a network namespace"
+)
 def test_a_service_in_another_network_namespace() -> None:
-    start = ["unshare", "--net", "sh", "-c", f"ip link set lo up && exec {sys.executable} -c \"$0\"", SERVER]
+    start = ["unshare", "--net", "sh", "-c", f'ip link set lo up && exec {sys.executable} -c "$0"', SERVER]
     program = subprocess.Popen(start, stdout=subprocess.PIPE, text=True)
     try:
         assert program.stdout is not None

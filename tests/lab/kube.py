@@ -25,14 +25,26 @@ GUID = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 STDIN, STDOUT, STDERR, STATUS, CLOSE = 0, 1, 2, 3, 255
 
 
-def pod(name: str, *, phase: str = "Running", node: str = "worker-1", address: str = "10.77.0.1", reason: str | None = None) -> dict[str, Any]:
+def pod(
+    name: str, *, phase: str = "Running", node: str = "worker-1", address: str = "10.77.0.1", reason: str | None = None
+) -> dict[str, Any]:
     state = {"running": {}} if phase == "Running" else {"waiting": {"reason": reason}}
-    status = {"name": "engine", "image": "engine:1", "imageID": "", "ready": phase == "Running", "restartCount": 0, "state": state}
+    status = {
+        "name": "engine",
+        "image": "engine:1",
+        "imageID": "",
+        "ready": phase == "Running",
+        "restartCount": 0,
+        "state": state,
+    }
     return {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {"name": name, "namespace": "llm", "labels": {"app": "vllm"}},
-        "spec": {"nodeName": node, "containers": [{"name": "engine", "image": "engine:1"}, {"name": "sidecar", "image": "other:1"}]},
+        "spec": {
+            "nodeName": node,
+            "containers": [{"name": "engine", "image": "engine:1"}, {"name": "sidecar", "image": "other:1"}],
+        },
         "status": {"phase": phase, "podIP": address, "containerStatuses": [status]},
     }
 
@@ -40,7 +52,9 @@ def pod(name: str, *, phase: str = "Running", node: str = "worker-1", address: s
 class Kube:
     """Serves `pods` on a loopback port; `wrap` changes the command of a pod (a banner, a hang)."""
 
-    def __init__(self, pods: list[dict[str, Any]], wrap: Callable[[str, list[str]], list[str]] = lambda name, argv: argv) -> None:
+    def __init__(
+        self, pods: list[dict[str, Any]], wrap: Callable[[str, list[str]], list[str]] = lambda name, argv: argv
+    ) -> None:
         self.pods = pods
         self.wrap = wrap
         self.asked: list[str] = []
@@ -87,10 +101,21 @@ class _Handler(BaseHTTPRequestHandler):
         if self.headers.get("Authorization") != f"Bearer {self.kube.token}":
             self._refuse(401, "Unauthorized")
         elif parts[:4] != ["api", "v1", "namespaces", "llm"] or parts[4:5] != ["pods"]:
-            self._refuse(403, f'pods is forbidden: User "lab" cannot list resource "pods" in API group "" in the namespace "{"/".join(parts[3:4])}"')
+            self._refuse(
+                403,
+                f'pods is forbidden: User "lab" cannot list resource "pods" in API group "" in the namespace "{"/".join(parts[3:4])}"',
+            )
         elif len(parts) == 5:
             wanted = query.get("labelSelector", ["app=vllm"])[0]
-            self._answer(200, {"apiVersion": "v1", "kind": "PodList", "metadata": {}, "items": self.kube.pods if wanted == "app=vllm" else []})
+            self._answer(
+                200,
+                {
+                    "apiVersion": "v1",
+                    "kind": "PodList",
+                    "metadata": {},
+                    "items": self.kube.pods if wanted == "app=vllm" else [],
+                },
+            )
         else:
             self._one(parts[5], parts[6:], query)
 
@@ -106,7 +131,9 @@ class _Handler(BaseHTTPRequestHandler):
             self._refuse(400, f"container not found in pod {name}")
 
     def _refuse(self, code: int, message: str) -> None:
-        self._answer(code, {"apiVersion": "v1", "kind": "Status", "status": "Failure", "message": message, "code": code})
+        self._answer(
+            code, {"apiVersion": "v1", "kind": "Status", "status": "Failure", "message": message, "code": code}
+        )
 
     def _answer(self, code: int, body: dict[str, Any]) -> None:
         data = json.dumps(body).encode()
@@ -124,7 +151,12 @@ class _Handler(BaseHTTPRequestHandler):
             return
         key = base64.b64encode(hashlib.sha1((self.headers["Sec-WebSocket-Key"] + GUID).encode()).digest()).decode()
         self.send_response(101)
-        for header, value in (("Upgrade", "websocket"), ("Connection", "Upgrade"), ("Sec-WebSocket-Accept", key), ("Sec-WebSocket-Protocol", protocol)):
+        for header, value in (
+            ("Upgrade", "websocket"),
+            ("Connection", "Upgrade"),
+            ("Sec-WebSocket-Accept", key),
+            ("Sec-WebSocket-Protocol", protocol),
+        ):
             self.send_header(header, value)
         self.end_headers()
         _Exec(self.rfile, self.wfile, self.kube.wrap(name, argv)).run()
@@ -136,7 +168,9 @@ class _Exec:
 
     def __init__(self, reader: Any, writer: Any, argv: list[str]) -> None:
         self._reader, self._writer, self._lock = reader, writer, threading.Lock()
-        self._process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
+        self._process = subprocess.Popen(
+            argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
+        )
 
     def run(self) -> None:
         process = self._process

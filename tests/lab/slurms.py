@@ -42,7 +42,9 @@ class Slurm:
             logs = "\n".join(path.read_text()[-1500:] for path in self._folder.glob("*.log"))
             raise RuntimeError(f"{self.run('sinfo', '-N').stdout}\n{logs}")
 
-    def run(self, *argv: str, timeout_s: float = 60.0, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    def run(
+        self, *argv: str, timeout_s: float = 60.0, env: dict[str, str] | None = None
+    ) -> subprocess.CompletedProcess[str]:
         return self._lab[self._head].run(*argv, timeout_s=timeout_s, env={**self.environment, **(env or {})})
 
     def close(self) -> None:
@@ -61,15 +63,30 @@ class Slurm:
         key.chmod(0o600)
         socket = self._folder / "run" / "munge.socket"
         self._munge = subprocess.Popen(
-            ["/usr/sbin/munged", "--foreground", "--force", f"--key-file={key}", f"--socket={socket}",
-             f"--pid-file={self._folder}/run/munged.pid", f"--seed-file={self._folder}/munge/seed", f"--log-file={self._folder}/munge/log"],
-            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+            [
+                "/usr/sbin/munged",
+                "--foreground",
+                "--force",
+                f"--key-file={key}",
+                f"--socket={socket}",
+                f"--pid-file={self._folder}/run/munged.pid",
+                f"--seed-file={self._folder}/munge/seed",
+                f"--log-file={self._folder}/munge/log",
+            ],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
         if not wait_for(socket.exists, 10):
             raise RuntimeError("munged did not start: " + Path(self._folder / "munge" / "log").read_text())
         self._socket = socket
 
     def _configuration(self) -> str:
-        nodes = "\n".join(f"NodeName={name} NodeAddr={self._lab[name].address} CPUs=2 RealMemory=100 State=UNKNOWN" for name in self._nodes)
+        nodes = "\n".join(
+            f"NodeName={name} NodeAddr={self._lab[name].address} CPUs=2 RealMemory=100 State=UNKNOWN"
+            for name in self._nodes
+        )
         return (
             f"ClusterName=lab\nSlurmctldHost={self._head}({self._lab[self._head].address})\nSlurmUser=root\nSlurmdUser=root\n"
             f"AuthType=auth/munge\nAuthInfo=socket={self._socket}\nCredType=cred/munge\n"

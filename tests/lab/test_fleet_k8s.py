@@ -17,7 +17,11 @@ import pytest
 from .kube import Kube, pod
 
 ROOT = Path(__file__).parent.parent.parent
-pytestmark = [pytest.mark.skipif(importlib.util.find_spec("kubernetes") is None, reason="the kubernetes client is not installed (extra k8s)")]
+pytestmark = [
+    pytest.mark.skipif(
+        importlib.util.find_spec("kubernetes") is None, reason="the kubernetes client is not installed (extra k8s)"
+    )
+]
 PODS = [
     pod("vllm-0", address="10.77.0.1"),
     pod("vllm-1", address="10.77.0.2"),
@@ -31,7 +35,10 @@ def wrap(name: str, argv: list[str]) -> list[str]:
     """vllm-1 greets and says good-bye, vllm-3 never reads or answers, vllm-4 has no shell."""
     if name == "vllm-1":
         return ["sh", "-c", 'echo Welcome; "$@"; echo bye', "-", *argv]
-    return {"vllm-3": ["sleep", "60"], "vllm-4": ["sh", "-c", "echo 'exec: \"sh\": executable file not found' >&2; exit 126"]}.get(name, argv)
+    return {
+        "vllm-3": ["sleep", "60"],
+        "vllm-4": ["sh", "-c", "echo 'exec: \"sh\": executable file not found' >&2; exit 126"],
+    }.get(name, argv)
 
 
 @pytest.fixture
@@ -42,8 +49,28 @@ def kube() -> Iterator[Kube]:
 
 
 def preflight(config: Path, nodes: str, *extra: str) -> subprocess.CompletedProcess[str]:
-    argv = [sys.executable, "-m", "ncdiag", "preflight", "--nodes", nodes, "--format", "json", "--only", "platform", *extra]
-    return subprocess.run(argv, env={**os.environ, "KUBECONFIG": str(config)}, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    argv = [
+        sys.executable,
+        "-m",
+        "ncdiag",
+        "preflight",
+        "--nodes",
+        nodes,
+        "--format",
+        "json",
+        "--only",
+        "platform",
+        *extra,
+    ]
+    return subprocess.run(
+        argv,
+        env={**os.environ, "KUBECONFIG": str(config)},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
 
 
 def test_pods_answer_and_each_that_does_not_is_named(kube: Kube, tmp_path: Path) -> None:
@@ -52,12 +79,24 @@ def test_pods_answer_and_each_that_does_not_is_named(kube: Kube, tmp_path: Path)
     assert done.returncode == 3, done.stderr
     result: Any = json.loads(done.stdout)
     assert result["nodes"] == [one["metadata"]["name"] for one in PODS]
-    lost = {finding["where"]["node"]: finding["summary"] for finding in result["findings"] if finding["probe"] == "node"}
+    lost = {
+        finding["where"]["node"]: finding["summary"] for finding in result["findings"] if finding["probe"] == "node"
+    }
     assert set(lost) == {"vllm-2", "vllm-3", "vllm-4"}
-    assert "Pending (ImagePullBackOff)" in lost["vllm-2"] and "no answer within 8 s" in lost["vllm-3"] and "executable file not found" in lost["vllm-4"]
-    assert {finding["where"]["node"] for finding in result["findings"] if finding["status"] == "ok" and "node" in finding["where"]} == {"vllm-0", "vllm-1"}
+    assert (
+        "Pending (ImagePullBackOff)" in lost["vllm-2"]
+        and "no answer within 8 s" in lost["vllm-3"]
+        and "executable file not found" in lost["vllm-4"]
+    )
+    assert {
+        finding["where"]["node"]
+        for finding in result["findings"]
+        if finding["status"] == "ok" and "node" in finding["where"]
+    } == {"vllm-0", "vllm-1"}
     assert time.monotonic() - started < 25
-    assert all("container=engine" in path for path in kube.asked if "/exec" in path), "the first container, not the sidecar"
+    assert all("container=engine" in path for path in kube.asked if "/exec" in path), (
+        "the first container, not the sidecar"
+    )
 
 
 @pytest.mark.parametrize(
@@ -69,7 +108,9 @@ def test_pods_answer_and_each_that_does_not_is_named(kube: Kube, tmp_path: Path)
         ("k8s:llm", None, "NAMESPACE/SELECTOR is wanted"),
     ],
 )
-def test_what_cannot_be_asked_is_one_line(kube: Kube, tmp_path: Path, nodes: str, token: str | None, words: str) -> None:
+def test_what_cannot_be_asked_is_one_line(
+    kube: Kube, tmp_path: Path, nodes: str, token: str | None, words: str
+) -> None:
     done = preflight(kube.config(tmp_path / "config", token), nodes)
     assert done.returncode == 2 and words in done.stderr and "Traceback" not in done.stderr, done.stderr
 

@@ -49,20 +49,37 @@ def preflight(slurm: Slurm, *command: str) -> tuple[Any, float]:
 
 
 def ncdiag(nodes: str, *extra: str) -> list[str]:
-    return [sys.executable, "-m", "ncdiag", "preflight", "--nodes", nodes, "--format", "json", "--only", "platform", *extra]
+    return [
+        sys.executable,
+        "-m",
+        "ncdiag",
+        "preflight",
+        "--nodes",
+        nodes,
+        "--format",
+        "json",
+        "--only",
+        "platform",
+        *extra,
+    ]
 
 
 def test_running_job_by_its_number(slurm: tuple[Lab, Slurm, str]) -> None:
     _, made, job = slurm
     result, _ = preflight(made, *ncdiag(f"slurm:{job}"))
     assert result["nodes"] == ["gpu01", "gpu02", "gpu03", "gpu04"]
-    assert {finding["where"]["node"] for finding in result["findings"] if finding["status"] == "ok"} == set(result["nodes"])
+    assert {finding["where"]["node"] for finding in result["findings"] if finding["status"] == "ok"} == set(
+        result["nodes"]
+    )
 
 
 def test_current_allocation(slurm: tuple[Lab, Slurm, str]) -> None:
     """Inside the job's own environment, as under salloc."""
     _, made, job = slurm
-    done = made.run(*ncdiag("slurm"), env={"PYTHONPATH": str(ROOT), "SLURM_JOB_ID": job, "SLURM_JOB_NODELIST": "gpu[01-02]", "SLURM_NTASKS": "8"})
+    done = made.run(
+        *ncdiag("slurm"),
+        env={"PYTHONPATH": str(ROOT), "SLURM_JOB_ID": job, "SLURM_JOB_NODELIST": "gpu[01-02]", "SLURM_NTASKS": "8"},
+    )
     assert json.loads(done.stdout)["nodes"] == ["gpu01", "gpu02"], done.stderr
 
 
@@ -75,9 +92,14 @@ def test_node_that_hangs_and_node_that_is_down_are_named(slurm: tuple[Lab, Slurm
         result, took = preflight(made, *ncdiag(f"slurm:{job}", "--timeout", "15"))
     finally:
         os.kill(stopped, signal.SIGCONT)
-    lost = {finding["where"]["node"]: finding["summary"] for finding in result["findings"] if finding["probe"] == "node"}
+    lost = {
+        finding["where"]["node"]: finding["summary"] for finding in result["findings"] if finding["probe"] == "node"
+    }
     assert set(lost) == {"gpu02", "gpu03"}, lost
-    assert {finding["where"]["node"] for finding in result["findings"] if finding["status"] == "ok"} == {"gpu01", "gpu04"}
+    assert {finding["where"]["node"] for finding in result["findings"] if finding["status"] == "ok"} == {
+        "gpu01",
+        "gpu04",
+    }
     assert took < 35, "bounded by one node's time"
 
 

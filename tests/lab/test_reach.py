@@ -20,7 +20,9 @@ NODES = ("gpu01", "gpu02", "gpu03", "gpu04")
 pytestmark = [
     pytest.mark.lab,
     pytest.mark.skipif(usable() is not None, reason=str(usable())),
-    pytest.mark.skipif(shutil.which("sshd", path="/usr/sbin:/usr/bin") is None, reason="openssh-server is not installed"),
+    pytest.mark.skipif(
+        shutil.which("sshd", path="/usr/sbin:/usr/bin") is None, reason="openssh-server is not installed"
+    ),
     pytest.mark.skipif(shutil.which("nft", path="/usr/sbin:/usr/bin") is None, reason="nft is not installed"),
 ]
 OPEN = "table inet lab { chain i { type filter hook input priority 0; tcp dport 22 accept; tcp flags & (syn | ack) != syn accept; %s; }; }"
@@ -38,7 +40,19 @@ def hosts() -> Iterator[tuple[Lab, Ssh]]:
 
 def reach(hosts: tuple[Lab, Ssh], *extra: str, nodes: str = "gpu[01-04]", code: tuple[int, ...] = (0, 1, 3)) -> Any:
     made, ssh = hosts
-    argv = [sys.executable, "-m", "ncdiag", "reach", "--nodes", f"ssh:{nodes}", "--ssh-config", str(ssh.config), "--format", "json", *extra]
+    argv = [
+        sys.executable,
+        "-m",
+        "ncdiag",
+        "reach",
+        "--nodes",
+        f"ssh:{nodes}",
+        "--ssh-config",
+        str(ssh.config),
+        "--format",
+        "json",
+        *extra,
+    ]
     done = made["head"].run(*argv, env={"PYTHONPATH": str(ROOT)}, timeout_s=120)
     assert done.returncode in code, done.stderr
     return json.loads(done.stdout)
@@ -56,7 +70,9 @@ def test_all_reach_each_other_and_nothing_is_left(hosts: tuple[Lab, Ssh]) -> Non
     started = time.monotonic()
     result = reach(hosts, "--port", "29500")
     assert concluded(result) == [("ok", None, None)], result["findings"]
-    assert "6 of 6 pairs in 3 rounds" in result["findings"][0]["summary"] and "29500" in result["findings"][0]["summary"]
+    assert (
+        "6 of 6 pairs in 3 rounds" in result["findings"][0]["summary"] and "29500" in result["findings"][0]["summary"]
+    )
     assert time.monotonic() - started < 40
     listening = hosts[0]["gpu01"].run("ss", "-ltnuH").stdout.splitlines()
     assert [line.split()[4] for line in listening if ":22" not in line] == []
@@ -68,8 +84,16 @@ def test_one_way_firewall_names_the_node_and_the_way(hosts: tuple[Lab, Ssh]) -> 
         (finding,) = reach(hosts)["findings"]
     finally:
         hosts[0]["gpu03"].mount("nft flush ruleset")
-    assert (finding["where"]["node"], finding["cause"], finding["observed"]["one_way"]) == ("gpu03", "bootstrap-blocked-firewall", True)
-    assert "nobody reaches gpu03" in finding["summary"] and "dropped" in finding["summary"] and "what it sends arrives" in finding["summary"]
+    assert (finding["where"]["node"], finding["cause"], finding["observed"]["one_way"]) == (
+        "gpu03",
+        "bootstrap-blocked-firewall",
+        True,
+    )
+    assert (
+        "nobody reaches gpu03" in finding["summary"]
+        and "dropped" in finding["summary"]
+        and "what it sends arrives" in finding["summary"]
+    )
 
 
 def test_rejected_is_told_from_dropped(hosts: tuple[Lab, Ssh]) -> None:
@@ -109,7 +133,9 @@ def test_mtu_1500_among_9000_is_named(hosts: tuple[Lab, Ssh]) -> None:
     finally:
         for name in NODES:
             hosts[0].link(name, mtu=1500)
-    assert [(finding["where"]["node"], finding["cause"], finding["observed"]) for finding in found] == [("gpu02", "mtu-mismatch", 1500)], found
+    assert [(finding["where"]["node"], finding["cause"], finding["observed"]) for finding in found] == [
+        ("gpu02", "mtu-mismatch", 1500)
+    ], found
 
 
 def test_path_that_swallows_large_packets(hosts: tuple[Lab, Ssh]) -> None:

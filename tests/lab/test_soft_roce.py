@@ -5,6 +5,7 @@ One machine is started, goes through all set-ups (about a minute without KVM), a
 
 from __future__ import annotations
 
+import fcntl
 import ipaddress
 import json
 import os
@@ -64,10 +65,17 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Lab:
     if missing:
         pytest.skip(f"not installed: {', '.join(missing)}")
     kept = Path(os.environ.get("NCDIAG_LAB_VM") or Path(tempfile.gettempdir()) / f"ncdiag-lab-vm-{os.getuid()}")
-    try:
-        out = machine.run(tmp_path_factory.mktemp("machine"), fetch(kept))
-    except NotHere as reason:
-        pytest.skip(str(reason))
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "machine"
+    folder.mkdir(exist_ok=True)
+    with open(folder / "lock", "w") as lock:  # one machine for all workers: the others wait for what it leaves
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        out = folder / "out"
+        if not out.exists():
+            try:
+                machine.run(folder, fetch(kept))
+            except NotHere as reason:
+                pytest.skip(str(reason))
     assert (out / "result.json").exists(), (out / "log").read_text() if (out / "log").exists() else "no log"
     return Lab(out)
 

@@ -109,7 +109,9 @@ def test_kind_and_fields(message: str) -> None:
     found = event(PREFIXES["2.26"] + message)
     assert found.kind == kind
     assert {name: found.fields.get(name) for name in fields} == fields
-    assert found.secondary == (fields.get("status") == 5 or kind in ("connection-closed", "socket-error", "proxy-error"))
+    assert found.secondary == (
+        fields.get("status") == 5 or kind in ("connection-closed", "socket-error", "proxy-error")
+    )
 
 
 @pytest.mark.parametrize("name", PREFIXES)
@@ -174,7 +176,9 @@ def test_repetitions_are_counted_and_numbered() -> None:
 def test_errors_are_of_the_rank_whose_process_it_is() -> None:
     parser = NcclLog()
     start = "node01:4000:4100 [0] NCCL INFO ncclCommInitRank comm 0x1 rank 3 nranks 8 cudaDev 3 busId 9a000 commId 0x7 - Init START\n"
-    parser.feed("job.log", (start + PREFIXES["2.26"].replace(":4100", ":4200") + "Cuda failure 'out of memory'\n").encode())
+    parser.feed(
+        "job.log", (start + PREFIXES["2.26"].replace(":4100", ":4200") + "Cuda failure 'out of memory'\n").encode()
+    )
     facts = parser.finish()
     assert (facts.events[0].rank, facts.events[0].communicator) == (3, 0)
     assert facts.communicators[0].ranks[0].errors == 1
@@ -183,9 +187,14 @@ def test_errors_are_of_the_rank_whose_process_it_is() -> None:
 def test_messages_without_any_prefix() -> None:
     """Logs cut down to messages, as people paste them."""
     parser = NcclLog()
-    parser.feed("paste.txt", b"ibvwrap.c:174 NCCL WARN Call to ibv_modify_qp failed with error No such device errno 19\nNCCL INFO Using network IBext_v8\n")
+    parser.feed(
+        "paste.txt",
+        b"ibvwrap.c:174 NCCL WARN Call to ibv_modify_qp failed with error No such device errno 19\nNCCL INFO Using network IBext_v8\n",
+    )
     facts = parser.finish()
-    assert [(event.kind, event.code, event.fields["errno"]) for event in facts.events] == [("ib-verbs-failed", "ibvwrap.c:174", 19)]
+    assert [(event.kind, event.code, event.fields["errno"]) for event in facts.events] == [
+        ("ib-verbs-failed", "ibvwrap.c:174", 19)
+    ]
     assert [(process.host, process.network) for process in facts.processes] == [(None, "IBext_v8")]
     assert "no host and pid" in facts.notes[0]
 

@@ -19,36 +19,46 @@ def machine(*entries: str) -> list[Address]:
     return found
 
 
-PLAIN = machine("lo=127.0.0.1/8", "eth0=192.0.2.1", "eth1=198.51.100.1", "eth10=203.0.113.1", "docker0=172.17.0.1/16", "lo=::1/128",
-                "eth0=fe80::1/64")
+PLAIN = machine(
+    "lo=127.0.0.1/8",
+    "eth0=192.0.2.1",
+    "eth1=198.51.100.1",
+    "eth10=203.0.113.1",
+    "docker0=172.17.0.1/16",
+    "lo=::1/128",
+    "eth0=fe80::1/64",
+)
 
 
-@pytest.mark.parametrize(("value", "chosen"), [
-    ("eth", ["eth0", "eth1", "eth10"]),
-    ("eth1", ["eth1", "eth10"]),
-    ("=eth1", ["eth1"]),
-    ("=eth", []),
-    ("=eth1,eth0", ["eth0", "eth1"]),
-    ("^docker,lo", ["eth0", "eth1", "eth10"]),
-    ("^=eth1,lo,docker0", ["eth0", "eth10"]),
-    ("^eth1", ["lo", "eth0", "docker0"]),
-    ("eth0,^eth1", ["eth0"]),
-    ("eth0,=eth1", ["eth0"]),
-    ("=^eth0", []),
-    ("eth1:5", ["eth1", "eth10"]),
-    ("=eth1:5", ["eth1"]),
-    (":5", ["lo", "eth0", "eth1", "eth10", "docker0"]),
-    ("^", ["eth0", "eth1", "eth10"]),
-    ("e", ["eth0", "eth1", "eth10"]),
-    ("", ["eth0", "eth1", "eth10"]),
-    ("^,", []),
-    (",,", ["lo", "eth0", "eth1", "eth10", "docker0"]),
-    ("eth0, eth1", ["eth0"]),
-    ("ETH0", []),
-    ("lo", ["lo"]),
-    ("ib0", []),
-    ("eth2,docker", ["docker0"]),
-])
+@pytest.mark.parametrize(
+    ("value", "chosen"),
+    [
+        ("eth", ["eth0", "eth1", "eth10"]),
+        ("eth1", ["eth1", "eth10"]),
+        ("=eth1", ["eth1"]),
+        ("=eth", []),
+        ("=eth1,eth0", ["eth0", "eth1"]),
+        ("^docker,lo", ["eth0", "eth1", "eth10"]),
+        ("^=eth1,lo,docker0", ["eth0", "eth10"]),
+        ("^eth1", ["lo", "eth0", "docker0"]),
+        ("eth0,^eth1", ["eth0"]),
+        ("eth0,=eth1", ["eth0"]),
+        ("=^eth0", []),
+        ("eth1:5", ["eth1", "eth10"]),
+        ("=eth1:5", ["eth1"]),
+        (":5", ["lo", "eth0", "eth1", "eth10", "docker0"]),
+        ("^", ["eth0", "eth1", "eth10"]),
+        ("e", ["eth0", "eth1", "eth10"]),
+        ("", ["eth0", "eth1", "eth10"]),
+        ("^,", []),
+        (",,", ["lo", "eth0", "eth1", "eth10", "docker0"]),
+        ("eth0, eth1", ["eth0"]),
+        ("ETH0", []),
+        ("lo", ["lo"]),
+        ("ib0", []),
+        ("eth2,docker", ["docker0"]),
+    ],
+)
 @pytest.mark.parametrize("version", [(2, 18, 1), OLD, NEW, (2, 30, 7)])
 def test_ifname(value: str, chosen: list[str], version: tuple[int, int, int]) -> None:
     choice = transport(PLAIN, {"NCCL_SOCKET_IFNAME": value}, version)
@@ -56,37 +66,57 @@ def test_ifname(value: str, chosen: list[str], version: tuple[int, int, int]) ->
     assert choice.error == (None if chosen else "Bootstrap : no socket interface found")
 
 
-@pytest.mark.parametrize(("local", "environ", "version", "chosen"), [
-    (machine("lo=127.0.0.1/8", "eno1=192.0.2.1", "ib0=198.51.100.1"), {}, OLD, "ib0"),
-    (machine("lo=127.0.0.1/8", "docker0=172.17.0.1", "eno1=192.0.2.1"), {}, OLD, "eno1"),
-    (machine("lo=127.0.0.1/8", "docker0=172.17.0.1"), {}, OLD, "docker0"),
-    (machine("lo=127.0.0.1/8"), {}, OLD, "lo"),
-    (machine("lo=127.0.0.1/8", "virbr0=192.0.2.1", "eno1=198.51.100.1"), {}, OLD, "virbr0"),
-    (machine("lo=127.0.0.1/8", "virbr0=192.0.2.1", "eno1=198.51.100.1"), {}, NEW, "eno1"),
-    (machine("lo=127.0.0.1/8", "virbr0=192.0.2.1"), {}, NEW, "lo"),
-    (machine("virbr0=192.0.2.1"), {}, NEW, "virbr0"),
-    (machine("lo=127.0.0.1/8", "eno1=192.0.2.1!", "eno2=198.51.100.1"), {}, OLD, "eno1"),
-    (machine("lo=127.0.0.1/8", "eno1=192.0.2.1!", "eno2=198.51.100.1"), {}, NEW, "eno2"),
-    (machine("lo=127.0.0.1/8", "eno1=192.0.2.1!"), {"NCCL_SOCKET_IFNAME": "eno"}, OLD, "eno1"),
-    (machine("lo=127.0.0.1/8", "eno1=192.0.2.1!"), {"NCCL_SOCKET_IFNAME": "eno"}, NEW, None),
-    (machine("lo=127.0.0.1/8", "cni0=192.0.2.1", "eno1=198.51.100.1"), {}, NEW, "cni0"),
-    (machine("lo=127.0.0.1/8", "br-1a2b=192.0.2.1", "eno1=198.51.100.1"), {}, NEW, "br-1a2b"),
-    (machine("lo=127.0.0.1/8", "eno2=192.0.2.1", "lo=::1/128", "eno1=2001:db8::1/64"), {}, NEW, "eno2"),
-    (machine("lo=127.0.0.1/8", "eno2=192.0.2.1", "lo=::1/128", "eno1=2001:db8::1/64"), {"NCCL_SOCKET_FAMILY": "AF_INET6"}, NEW, "eno1"),
-    (machine("lo=127.0.0.1/8", "eno2=192.0.2.1", "lo=::1/128", "eno1=2001:db8::1/64"), {"NCCL_SOCKET_FAMILY": "inet6"}, NEW, "eno2"),
-    (machine("lo=127.0.0.1/8", "lo=::1/128", "eno1=fe80::1/64"), {}, NEW, "eno1"),
-    (machine("lo=127.0.0.1/8", "lo=::1/128", "eno1=fe80::1/64"), {"NCCL_SOCKET_FAMILY": "AF_INET"}, NEW, "lo"),
-    (machine("lo=::1/128"), {}, NEW, None),
-    (machine("lo=::1/128"), {"NCCL_SOCKET_IFNAME": "lo"}, NEW, None),
-    ([], {}, NEW, None),
-    (machine("eno1=192.0.2.1", "eno2=198.51.100.1"), {"NCCL_COMM_ID": "198.51.100.7:4000"}, NEW, "eno2"),
-    (machine("eno1=192.0.2.1", "eno2=198.51.100.1"), {"NCCL_COMM_ID": "198.51.100.7:4000", "NCCL_SOCKET_IFNAME": "eno1"}, NEW, "eno2"),
-    (machine("eno1=192.0.2.1", "ib0=198.51.100.1"), {"NCCL_COMM_ID": "192.0.2.7:4000"}, NEW, "eno1"),
-    (machine("eno1=192.0.2.1"), {"NCCL_COMM_ID": "203.0.113.7:4000"}, NEW, None),
-    (machine("eno1=192.0.2.1", "eno2=2001:db8::1/64"), {"NCCL_COMM_ID": "[2001:db8::7]:4000"}, NEW, "eno2"),
-    (machine("eth0:1=192.0.2.1", "eth1=198.51.100.1"), {"NCCL_SOCKET_IFNAME": "=eth0"}, NEW, None),
-])
-def test_bootstrap(local: list[Address], environ: dict[str, str], version: tuple[int, int, int], chosen: str | None) -> None:
+@pytest.mark.parametrize(
+    ("local", "environ", "version", "chosen"),
+    [
+        (machine("lo=127.0.0.1/8", "eno1=192.0.2.1", "ib0=198.51.100.1"), {}, OLD, "ib0"),
+        (machine("lo=127.0.0.1/8", "docker0=172.17.0.1", "eno1=192.0.2.1"), {}, OLD, "eno1"),
+        (machine("lo=127.0.0.1/8", "docker0=172.17.0.1"), {}, OLD, "docker0"),
+        (machine("lo=127.0.0.1/8"), {}, OLD, "lo"),
+        (machine("lo=127.0.0.1/8", "virbr0=192.0.2.1", "eno1=198.51.100.1"), {}, OLD, "virbr0"),
+        (machine("lo=127.0.0.1/8", "virbr0=192.0.2.1", "eno1=198.51.100.1"), {}, NEW, "eno1"),
+        (machine("lo=127.0.0.1/8", "virbr0=192.0.2.1"), {}, NEW, "lo"),
+        (machine("virbr0=192.0.2.1"), {}, NEW, "virbr0"),
+        (machine("lo=127.0.0.1/8", "eno1=192.0.2.1!", "eno2=198.51.100.1"), {}, OLD, "eno1"),
+        (machine("lo=127.0.0.1/8", "eno1=192.0.2.1!", "eno2=198.51.100.1"), {}, NEW, "eno2"),
+        (machine("lo=127.0.0.1/8", "eno1=192.0.2.1!"), {"NCCL_SOCKET_IFNAME": "eno"}, OLD, "eno1"),
+        (machine("lo=127.0.0.1/8", "eno1=192.0.2.1!"), {"NCCL_SOCKET_IFNAME": "eno"}, NEW, None),
+        (machine("lo=127.0.0.1/8", "cni0=192.0.2.1", "eno1=198.51.100.1"), {}, NEW, "cni0"),
+        (machine("lo=127.0.0.1/8", "br-1a2b=192.0.2.1", "eno1=198.51.100.1"), {}, NEW, "br-1a2b"),
+        (machine("lo=127.0.0.1/8", "eno2=192.0.2.1", "lo=::1/128", "eno1=2001:db8::1/64"), {}, NEW, "eno2"),
+        (
+            machine("lo=127.0.0.1/8", "eno2=192.0.2.1", "lo=::1/128", "eno1=2001:db8::1/64"),
+            {"NCCL_SOCKET_FAMILY": "AF_INET6"},
+            NEW,
+            "eno1",
+        ),
+        (
+            machine("lo=127.0.0.1/8", "eno2=192.0.2.1", "lo=::1/128", "eno1=2001:db8::1/64"),
+            {"NCCL_SOCKET_FAMILY": "inet6"},
+            NEW,
+            "eno2",
+        ),
+        (machine("lo=127.0.0.1/8", "lo=::1/128", "eno1=fe80::1/64"), {}, NEW, "eno1"),
+        (machine("lo=127.0.0.1/8", "lo=::1/128", "eno1=fe80::1/64"), {"NCCL_SOCKET_FAMILY": "AF_INET"}, NEW, "lo"),
+        (machine("lo=::1/128"), {}, NEW, None),
+        (machine("lo=::1/128"), {"NCCL_SOCKET_IFNAME": "lo"}, NEW, None),
+        ([], {}, NEW, None),
+        (machine("eno1=192.0.2.1", "eno2=198.51.100.1"), {"NCCL_COMM_ID": "198.51.100.7:4000"}, NEW, "eno2"),
+        (
+            machine("eno1=192.0.2.1", "eno2=198.51.100.1"),
+            {"NCCL_COMM_ID": "198.51.100.7:4000", "NCCL_SOCKET_IFNAME": "eno1"},
+            NEW,
+            "eno2",
+        ),
+        (machine("eno1=192.0.2.1", "ib0=198.51.100.1"), {"NCCL_COMM_ID": "192.0.2.7:4000"}, NEW, "eno1"),
+        (machine("eno1=192.0.2.1"), {"NCCL_COMM_ID": "203.0.113.7:4000"}, NEW, None),
+        (machine("eno1=192.0.2.1", "eno2=2001:db8::1/64"), {"NCCL_COMM_ID": "[2001:db8::7]:4000"}, NEW, "eno2"),
+        (machine("eth0:1=192.0.2.1", "eth1=198.51.100.1"), {"NCCL_SOCKET_IFNAME": "=eth0"}, NEW, None),
+    ],
+)
+def test_bootstrap(
+    local: list[Address], environ: dict[str, str], version: tuple[int, int, int], chosen: str | None
+) -> None:
     choice = bootstrap(local, environ, version)
     assert [address.name for address in choice.chosen] == ([chosen] if chosen else [])
     assert (choice.error is None) == bool(chosen)
@@ -109,13 +139,35 @@ def test_at_most_sixteen_names_and_interfaces() -> None:
     assert len(parse("=" + ",".join(f"p{number}" for number in range(40))).names) == 16
 
 
-@pytest.mark.parametrize(("name", "kind", "virtual"), [
-    ("docker0", "bridge", True), ("br-0f3a", "bridge", True), ("cali12ab", "veth", True), ("cni0", "bridge", True), ("flannel.1", "vxlan", True),
-    ("virbr0", "bridge", True), ("tailscale0", "tun", True), ("wg0", "wireguard", True), ("ztabcdef", "tun", True), ("kube-ipvs0", "dummy", True),
-    ("vxlan.calico", "vxlan", True), ("tun0", None, True), ("veth9", None, True), ("corp", "tun", True),
-    ("eth0", None, False), ("eth0", "veth", False), ("ens5", None, False), ("bond0", "bond", False), ("bond0.100", "vlan", False),
-    ("ib0", "ipoib", False), ("ibp24s0", None, False), ("net1", "macvlan", False), ("enp1s0f0np0", None, False), ("br0", "bridge", True),
-])
+@pytest.mark.parametrize(
+    ("name", "kind", "virtual"),
+    [
+        ("docker0", "bridge", True),
+        ("br-0f3a", "bridge", True),
+        ("cali12ab", "veth", True),
+        ("cni0", "bridge", True),
+        ("flannel.1", "vxlan", True),
+        ("virbr0", "bridge", True),
+        ("tailscale0", "tun", True),
+        ("wg0", "wireguard", True),
+        ("ztabcdef", "tun", True),
+        ("kube-ipvs0", "dummy", True),
+        ("vxlan.calico", "vxlan", True),
+        ("tun0", None, True),
+        ("veth9", None, True),
+        ("corp", "tun", True),
+        ("eth0", None, False),
+        ("eth0", "veth", False),
+        ("ens5", None, False),
+        ("bond0", "bond", False),
+        ("bond0.100", "vlan", False),
+        ("ib0", "ipoib", False),
+        ("ibp24s0", None, False),
+        ("net1", "macvlan", False),
+        ("enp1s0f0np0", None, False),
+        ("br0", "bridge", True),
+    ],
+)
 def test_virtual(name: str, kind: str | None, virtual: bool) -> None:
     assert bool(nature(name, kind)) == virtual
 

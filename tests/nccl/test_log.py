@@ -44,11 +44,19 @@ def test_every_version_is_read_whole(version: composed.Version) -> None:
     rank = communicator.ranks[1]
     process = facts.processes[rank.process]
     assert (process.host, process.pid, process.network, process.bootstrap_interface) == ("node01", 4001, "IB", "eth0")
-    assert [(device.index, device.name, device.port, device.link) for device in process.net_devices] == [(0, "mlx5_0", 1, "RoCE"), (1, "mlx5_1", 1, "RoCE")]
+    assert [(device.index, device.name, device.port, device.link) for device in process.net_devices] == [
+        (0, "mlx5_0", 1, "RoCE"),
+        (1, "mlx5_1", 1, "RoCE"),
+    ]
     assert (process.bootstrap_address, process.oob_interface, process.relaxed_ordering) == ("192.0.2.1", "eth0", True)
     assert (rank.cuda_dev, rank.nvml_dev, rank.bus_id, rank.nvls, rank.coll_channels) == (1, 1, "19000", True, 2)
-    assert [(link.peer, link.direction, link.transport, link.device, link.gdr, link.channels) for link in rank.links] == [(2, "send", "NET/IB", 1, True, 2)]
-    assert [(branch.up, branch.down, branch.channels) for branch in branches(rank.trees)] == [(0, [2], [0]), (0, [], [1])]
+    assert [
+        (link.peer, link.direction, link.transport, link.device, link.gdr, link.channels) for link in rank.links
+    ] == [(2, "send", "NET/IB", 1, True, 2)]
+    assert [(branch.up, branch.down, branch.channels) for branch in branches(rank.trees)] == [
+        (0, [2], [0]),
+        (0, [], [1]),
+    ]
     assert rank.timings_s.get("topo") == (0.06 if version >= (2, 22) else None)
     assert rank.bootstrap_s.get("recv") == (0.500005 if version >= (2, 23) else None)
     assert not facts.events
@@ -64,12 +72,23 @@ def test_stage_of_a_rank_whose_log_stops(version: composed.Version, stage: str) 
     if stage == "network" and version < (2, 23):
         expected = "network"
     assert process.stage == expected
-    ranks = [rank for communicator in facts.communicators for rank in communicator.ranks if rank.process == facts.processes.index(process)]
-    assert [rank.stage for rank in ranks] == ([expected] if composed.STAGES.index(expected) >= (2 if version >= (2, 23) else 3) else [])
+    ranks = [
+        rank
+        for communicator in facts.communicators
+        for rank in communicator.ranks
+        if rank.process == facts.processes.index(process)
+    ]
+    assert [rank.stage for rank in ranks] == (
+        [expected] if composed.STAGES.index(expected) >= (2 if version >= (2, 23) else 3) else []
+    )
 
 
 def test_the_rank_that_never_came_is_named() -> None:
-    lines = [line for line in composed.job((2, 27, 3), until=dict.fromkeys(range(4), "bootstrap")) if "node02:4003" not in line]
+    lines = [
+        line
+        for line in composed.job((2, 27, 3), until=dict.fromkeys(range(4), "bootstrap"))
+        if "node02:4003" not in line
+    ]
     (communicator,) = read(lines).communicators
     assert (communicator.missing, communicator.culprits) == ([3], [3])
     assert communicator.stages == {"bootstrap": "0-2"}
@@ -77,13 +96,17 @@ def test_the_rank_that_never_came_is_named() -> None:
 
 
 def test_a_process_without_communicator_may_be_the_missing_rank() -> None:
-    (communicator,) = read(composed.job((2, 27, 3), until={0: "bootstrap", 1: "bootstrap", 2: "bootstrap", 3: "interface"})).communicators
+    (communicator,) = read(
+        composed.job((2, 27, 3), until={0: "bootstrap", 1: "bootstrap", 2: "bootstrap", 3: "interface"})
+    ).communicators
     assert communicator.culprits == [3]
     assert "node02 pid 4003 (at interface)" in communicator.reason
 
 
 def test_the_slowest_of_waiting_ranks_is_named() -> None:
-    (communicator,) = read(composed.job((2, 24, 3), until={0: "graph", 1: "graph", 2: "topology", 3: "graph"})).communicators
+    (communicator,) = read(
+        composed.job((2, 24, 3), until={0: "graph", 1: "graph", 2: "topology", 3: "graph"})
+    ).communicators
     assert communicator.culprits == [2]
 
 
@@ -94,7 +117,9 @@ def test_equal_stages_name_nobody() -> None:
 
 
 def test_missing_logs_after_the_rendezvous_are_not_missing_ranks() -> None:
-    lines = [line for line in composed.job((2, 24, 3), until=dict.fromkeys(range(4), "topology")) if "node02" not in line]
+    lines = [
+        line for line in composed.job((2, 24, 3), until=dict.fromkeys(range(4), "topology")) if "node02" not in line
+    ]
     (communicator,) = read(lines).communicators
     assert communicator.missing == [2, 3]
     assert communicator.culprits == []
@@ -128,9 +153,15 @@ def test_prefixes_change_nothing(name: str) -> None:
     told, said = read([PREFIXES[name].format(line) for line in plain]), read(plain)
     assert [c.stages for c in told.communicators] == [c.stages for c in said.communicators]
     assert [c.transports for c in told.communicators] == [c.transports for c in said.communicators]
-    assert [(p.host, p.pid, p.version, p.network) for p in told.processes] == [(p.host, p.pid, p.version, p.network) for p in said.processes]
+    assert [(p.host, p.pid, p.version, p.network) for p in told.processes] == [
+        (p.host, p.pid, p.version, p.network) for p in said.processes
+    ]
     labels = {process.label.get("by") for process in told.processes}
-    expected = name.split(" ")[0] if name.split(" ")[0] in ("ray", "torchrun", "mpirun", "slurm", "kubernetes", "compose", "journald") else None
+    expected = (
+        name.split(" ")[0]
+        if name.split(" ")[0] in ("ray", "torchrun", "mpirun", "slurm", "kubernetes", "compose", "journald")
+        else None
+    )
     assert labels == {{"vllm": "ray", "cri": "kubernetes"}.get(name, expected)}
 
 
@@ -169,7 +200,9 @@ def test_any_pieces_give_the_same(size: int) -> None:
     parser = NcclLog()
     for start in range(0, len(data), size):
         parser.feed("job.log", data[start : start + size])
-    assert parser.finish().to_json() == read(composed.job((2, 29, 2))).to_json() | {"sources": parser.finish().to_json()["sources"]}
+    assert parser.finish().to_json() == read(composed.job((2, 29, 2))).to_json() | {
+        "sources": parser.finish().to_json()["sources"]
+    }
 
 
 def test_several_communicators_in_one_process() -> None:
@@ -178,7 +211,10 @@ def test_several_communicators_in_one_process() -> None:
     for rank in range(4):
         split = f"comm 0x7e5700{rank:02x} rank {rank % 2} nranks 2 cudaDev {rank % 2} nvmlDev {rank % 2} busId 18000 parent 0x55d0c0ffee{rank:02x} color {rank // 2} key {rank}"
         lines.append(composed.prefix(rank) + f"ncclCommSplit {split}- Init START")
-        lines.append(composed.prefix(rank) + f"Channel 00/0 : {rank % 2}[{rank % 2}] -> {1 - rank % 2}[{1 - rank % 2}] via SHM/direct/direct")
+        lines.append(
+            composed.prefix(rank)
+            + f"Channel 00/0 : {rank % 2}[{rank % 2}] -> {1 - rank % 2}[{1 - rank % 2}] via SHM/direct/direct"
+        )
         lines.append(composed.prefix(rank) + f"ncclCommSplit {split} - Init COMPLETE")
     facts = read(lines)
     world, left, right = facts.communicators
@@ -209,7 +245,9 @@ def test_one_process_with_all_ranks() -> None:
     for rank in range(4):
         head = f"node01:77:{80 + rank} [{rank}] NCCL INFO "
         said = composed.lines((2, 23, 4), rank, 4, "192.0.2.1")
-        lines += [head + re.sub(r"cudaDev \d nvmlDev \d", f"cudaDev {rank} nvmlDev {rank}", message) for _, message in said]
+        lines += [
+            head + re.sub(r"cudaDev \d nvmlDev \d", f"cudaDev {rank} nvmlDev {rank}", message) for _, message in said
+        ]
     facts = read(lines)
     assert len(facts.processes) == 1
     assert [(c.nranks, c.stages) for c in facts.communicators] == [(4, {"complete": "0-3"})]
@@ -220,7 +258,11 @@ def test_pointers_are_used_again_after_destroy() -> None:
     lines = []
     for _ in range(2):
         lines += composed.job((2, 20, 5))
-        lines += [composed.prefix(rank) + f"comm 0x55d0c0ffee{rank:02x} rank {rank} nranks 4 cudaDev {rank % 2} busId 18000 - Destroy COMPLETE" for rank in range(4)]
+        lines += [
+            composed.prefix(rank)
+            + f"comm 0x55d0c0ffee{rank:02x} rank {rank} nranks 4 cudaDev {rank % 2} busId 18000 - Destroy COMPLETE"
+            for rank in range(4)
+        ]
     lines = [line.replace(" commId 0xfeedc0de12345678", "") for line in lines]
     assert [c.stages for c in read(lines).communicators] == [{"destroyed": "0-3"}] * 2
 
@@ -249,11 +291,23 @@ def test_transports(tail: str) -> None:
 
 
 DEVICES = {
-    "NET/IB : Using [0]mlx5_0:1/IB [1]mlx5_1:1/RoCE  ; OOB ib0:192.0.2.7<0>": [(0, "mlx5_0", 1, "IB"), (1, "mlx5_1", 1, "RoCE")],
+    "NET/IB : Using [0]mlx5_0:1/IB [1]mlx5_1:1/RoCE  ; OOB ib0:192.0.2.7<0>": [
+        (0, "mlx5_0", 1, "IB"),
+        (1, "mlx5_1", 1, "RoCE"),
+    ],
     "NET/IB : Using [0]mlx5_0:1/IB/SHARP [RO]; OOB ib0:192.0.2.7<0>": [(0, "mlx5_0", 1, "IB")],
-    "NET/IB : Using [0]={[0] mlx5_0:1/RoCE, [1] mlx5_1:1/RoCE} [RO]; OOB ib0:192.0.2.7<0>": [(0, "mlx5_0", 1, "RoCE"), (1, "mlx5_1", 1, "RoCE")],
-    "NET/IB : Using [0]mlx5_0:1:0:1/RoCE [1]mlx5_1:1::2/RoCE [RO]; OOB ib0:192.0.2.7<0>": [(0, "mlx5_0", 1, "RoCE"), (1, "mlx5_1", 1, "RoCE")],
-    "NET/Socket : Using [0]eth0:192.0.2.7<0> [1]eth1:2001:db8::7%eth1<0>": [(0, "eth0", None, None), (1, "eth1", None, None)],
+    "NET/IB : Using [0]={[0] mlx5_0:1/RoCE, [1] mlx5_1:1/RoCE} [RO]; OOB ib0:192.0.2.7<0>": [
+        (0, "mlx5_0", 1, "RoCE"),
+        (1, "mlx5_1", 1, "RoCE"),
+    ],
+    "NET/IB : Using [0]mlx5_0:1:0:1/RoCE [1]mlx5_1:1::2/RoCE [RO]; OOB ib0:192.0.2.7<0>": [
+        (0, "mlx5_0", 1, "RoCE"),
+        (1, "mlx5_1", 1, "RoCE"),
+    ],
+    "NET/Socket : Using [0]eth0:192.0.2.7<0> [1]eth1:2001:db8::7%eth1<0>": [
+        (0, "eth0", None, None),
+        (1, "eth1", None, None),
+    ],
 }
 
 
@@ -274,20 +328,29 @@ def test_what_else_a_process_says() -> None:
     )]  # fmt: skip
     facts = read(lines)
     process = facts.processes[0]
-    assert (process.virtual_devices, process.ras_address, process.cuda_driver) == (["2:mlx5_0+mlx5_1"], "127.0.0.1:28028", 12080)
+    assert (process.virtual_devices, process.ras_address, process.cuda_driver) == (
+        ["2:mlx5_0+mlx5_1"],
+        "127.0.0.1:28028",
+        12080,
+    )
     assert process.settings == {"NCCL_NET_PLUGIN": "libnccl-net-x.so"}
     assert (process.gid_indexes, process.qp_mtus) == ([3], [4096])
     assert (process.net_devices[1].gdr, process.net_devices[1].speed_mbits_s) == (False, 100000)
     assert process.gdr_distances == [{"hca": "1", "distance": 8, "limit": 5}]
     assert facts.communicators[0].transports["NVLS"] == 1
-    assert {"bootstrap", "network", "net_devices", "gdr_disabled", "gpu_gdr_disabled", "gid_index"} <= set(process.evidence)
+    assert {"bootstrap", "network", "net_devices", "gdr_disabled", "gpu_gdr_disabled", "gid_index"} <= set(
+        process.evidence
+    )
 
 
 def test_collective_counts_tell_who_did_not_launch() -> None:
     lines = composed.job((2, 24, 3))
     for rank in range(4):
         for count in range(10, 12 if rank == 2 else 13):
-            lines.append(composed.prefix(rank) + f"AllReduce: opCount {count:x} sendbuff 0x7 recvbuff 0x7 count 64 datatype 7 op 0 root 0 comm 0x55d0c0ffee{rank:02x} [nranks=4] stream 0x5")
+            lines.append(
+                composed.prefix(rank)
+                + f"AllReduce: opCount {count:x} sendbuff 0x7 recvbuff 0x7 count 64 datatype 7 op 0 root 0 comm 0x55d0c0ffee{rank:02x} [nranks=4] stream 0x5"
+            )
     (communicator,) = read(lines).communicators
     assert communicator.culprits == [2]
     assert [rank.op_count for rank in communicator.ranks] == [12, 12, 11, 12]
@@ -347,7 +410,9 @@ def test_old_logs_without_comm_id_keep_nodes_apart() -> None:
     lines = []
     for rank in (0, 1):
         for host in ("left", "right"):
-            lines.append(f"{host}:5{rank}:5{rank} [{rank}] NCCL INFO comm 0x{rank + 1} rank {rank} nranks 2 cudaDev {rank} busId 101c0 - Init COMPLETE")
+            lines.append(
+                f"{host}:5{rank}:5{rank} [{rank}] NCCL INFO comm 0x{rank + 1} rank {rank} nranks 2 cudaDev {rank} busId 101c0 - Init COMPLETE"
+            )
     nodes = [[rank.node for rank in communicator.ranks] for communicator in read(lines).communicators]
     assert nodes == [["left", "left"], ["right", "right"]]
 
@@ -379,7 +444,12 @@ def test_scrambled_pieces_never_raise(pieces: List[str]) -> None:
 def _samples() -> List[pathlib.Path]:
     if not BESIDE.is_dir():
         return []
-    return [path for pattern in ("cases/incidents/*/*.*", "lab/*/evidence/*/*.log*") for path in BESIDE.glob(pattern) if path.suffix != ".yaml"]
+    return [
+        path
+        for pattern in ("cases/incidents/*/*.*", "lab/*/evidence/*/*.log*")
+        for path in BESIDE.glob(pattern)
+        if path.suffix != ".yaml"
+    ]
 
 
 @pytest.mark.skipif(not _samples(), reason="the shared cases are not beside this checkout")
@@ -391,7 +461,9 @@ def test_sample_logs_are_read_without_trouble() -> None:
         facts = parser.finish()
         spoken = len(re.findall(rb"NCCL (?:INFO|WARN) ", data))
         assert bool(facts.processes) == bool(spoken), path
-        assert not [event for event in facts.events if event.kind == "warning" and "Got completion" in event.message], path
+        assert not [event for event in facts.events if event.kind == "warning" and "Got completion" in event.message], (
+            path
+        )
 
 
 HOSTILE = {
@@ -410,7 +482,17 @@ HOSTILE = {
 
 
 @pytest.mark.timeout(60)
-@pytest.mark.parametrize("shape", ["{}", "h:1:2 [0] NCCL INFO {}", "h:1:2 [0] NCCL WARN {}", "h:1:2 [0] NCCL INFO Channel 00{}", "{} NCCL INFO x", "h:1:2 [0] NCCL INFO NET/IB : {}"])
+@pytest.mark.parametrize(
+    "shape",
+    [
+        "{}",
+        "h:1:2 [0] NCCL INFO {}",
+        "h:1:2 [0] NCCL WARN {}",
+        "h:1:2 [0] NCCL INFO Channel 00{}",
+        "{} NCCL INFO x",
+        "h:1:2 [0] NCCL INFO NET/IB : {}",
+    ],
+)
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_lines_end_in_time(name: str, shape: str) -> None:
     before, _, after = shape.partition("{}")

@@ -23,9 +23,13 @@ def text_of(lines: List[str], every_rank: bool = False) -> str:
     return log_as_text(parser.finish(), color=None, every_rank=every_rank)
 
 
-def run(lines: List[str], folder: pathlib.Path, *options: str, name: str = "job.log", data: Optional[bytes] = None) -> tuple[int, str]:
+def run(
+    lines: List[str], folder: pathlib.Path, *options: str, name: str = "job.log", data: Optional[bytes] = None
+) -> tuple[int, str]:
     folder.joinpath(name).write_bytes(data if data is not None else "\n".join(lines).encode() + b"\n")
-    result = CliRunner().invoke(command, [str(folder), *options], obj={"color": "never", "verbose": 0, "quiet": False}, standalone_mode=False)
+    result = CliRunner().invoke(
+        command, [str(folder), *options], obj={"color": "never", "verbose": 0, "quiet": False}, standalone_mode=False
+    )
     assert result.exception is None
     return result.return_value, result.output
 
@@ -41,7 +45,9 @@ def test_a_healthy_job_in_few_lines(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_who_holds_up_whom_is_said_with_its_last_line() -> None:
-    text = " ".join(text_of(composed.job((2, 24, 3), until={0: "graph", 1: "graph", 2: "topology", 3: "graph"})).split())
+    text = " ".join(
+        text_of(composed.job((2, 24, 3), until={0: "graph", 1: "graph", 2: "topology", 3: "graph"})).split()
+    )
     assert "communicator 0: rank 2 got no further than topology" in text
     assert "rank 2 on node02, last line job.log:" in text
 
@@ -62,19 +68,33 @@ def test_every_rank_on_its_line(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_control_characters_of_a_log_do_not_reach_the_terminal() -> None:
-    text = text_of([composed.prefix(0) + "Using network I\x07B\u202e", composed.prefix(0).replace("INFO", "WARN") + "oops \x9b31m"])
+    text = text_of(
+        [composed.prefix(0) + "Using network I\x07B\u202e", composed.prefix(0).replace("INFO", "WARN") + "oops \x9b31m"]
+    )
     assert not set(text) & {"\x07", "\x9b", "\u202e", "\x1b"}
 
 
 def test_exit_codes(tmp_path: pathlib.Path) -> None:
     assert run(composed.job((2, 27, 3)), tmp_path)[0] == 0
     assert run(composed.job((2, 27, 3), until=dict.fromkeys(range(4), "peers")), tmp_path)[0] == 3
-    assert run(composed.job((2, 27, 3), until={0: "bootstrap", 1: "bootstrap", 2: "interface", 3: "bootstrap"}), tmp_path)[0] == 1
+    assert (
+        run(composed.job((2, 27, 3), until={0: "bootstrap", 1: "bootstrap", 2: "interface", 3: "bootstrap"}), tmp_path)[
+            0
+        ]
+        == 1
+    )
     assert run(["nothing of NCCL here"], tmp_path)[0] == 3
 
 
 def test_json_has_everything(tmp_path: pathlib.Path) -> None:
-    code, output = run([], tmp_path, "--format", "json", name="job.log.gz", data=gzip.compress("\n".join(composed.job((2, 27, 3))).encode()))
+    code, output = run(
+        [],
+        tmp_path,
+        "--format",
+        "json",
+        name="job.log.gz",
+        data=gzip.compress("\n".join(composed.job((2, 27, 3))).encode()),
+    )
     data = json.loads(output)
     assert (code, data["exit"], data["schema"], data["command"]) == (0, 0, 1, "log")
     assert data["communicators"][0]["ranks"][1]["links"][0]["transport"] == "NET/IB"

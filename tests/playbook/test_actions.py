@@ -116,7 +116,19 @@ def test_a_named_left_over_is_ended(stale: subprocess.Popen[bytes]) -> None:
     assert stale.wait(5) == -15
 
 
-@pytest.mark.parametrize("pid", ["1", "0", "-1", "x", "", pytest.param(str(os.getpid()), id="own"), pytest.param(str(os.getppid()), id="parent"), "2147483646"])
+@pytest.mark.parametrize(
+    "pid",
+    [
+        "1",
+        "0",
+        "-1",
+        "x",
+        "",
+        pytest.param(str(os.getpid()), id="own"),
+        pytest.param(str(os.getppid()), id="parent"),
+        "2147483646",
+    ],
+)
 def test_a_process_that_must_not_be_ended(pid: str) -> None:
     with pytest.raises(Refused):
         _prepare(EndProcess(end_process=["python", "pytest", "systemd", "init"]), Inputs(values={"PID": pid}))

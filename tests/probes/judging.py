@@ -37,14 +37,39 @@ def interfaces(*entries: str) -> dict[str, Any]:
         name, _, kind = head.partition("@")
         name, _, driver = name.partition("+")
         down, rest = rest.endswith("!"), rest.rstrip("!")
-        links.setdefault(name, {
-            "index": len(links) + 1, "name": name, "flags": (["LOOPBACK"] if name == "lo" else []) + ([] if down else ["UP", "RUNNING", "LOWER_UP"]), "mtu": 1500,
-            "operstate": "DOWN" if down else "UP", "mac": "", "kind": kind or None, "lower": None, "master": None, "counters": {},
-            "driver": driver or None, "speed_mbits": None, "carrier_changes": None, "bond_mode": None, "bond_members": []})
+        links.setdefault(
+            name,
+            {
+                "index": len(links) + 1,
+                "name": name,
+                "flags": (["LOOPBACK"] if name == "lo" else []) + ([] if down else ["UP", "RUNNING", "LOWER_UP"]),
+                "mtu": 1500,
+                "operstate": "DOWN" if down else "UP",
+                "mac": "",
+                "kind": kind or None,
+                "lower": None,
+                "master": None,
+                "counters": {},
+                "driver": driver or None,
+                "speed_mbits": None,
+                "carrier_changes": None,
+                "bond_mode": None,
+                "bond_members": [],
+            },
+        )
         if rest:
             address, _, prefix = rest.partition("/")
             family = "inet6" if ":" in address else "inet"
             scope = "link" if address.startswith("fe80:") else "host" if name == "lo" else "global"
-            addresses.append({"interface": name, "name": name, "family": family, "address": address, "prefix": int(prefix or 24), "scope": scope})
+            addresses.append(
+                {
+                    "interface": name,
+                    "name": name,
+                    "family": family,
+                    "address": address,
+                    "prefix": int(prefix or 24),
+                    "scope": scope,
+                }
+            )
     addresses.sort(key=lambda address: address["family"] != "inet")
     return {"source": "test", "links": list(links.values()), "addresses": addresses}

@@ -39,13 +39,21 @@ def namespace(name: str, commands: Sequence[str]) -> Iterator[str]:
 
 def python_in(name: str, program: str, *arguments: str, python: str = sys.executable) -> object:
     """What `program` prints as JSON when it runs inside the namespace, from the checkout."""
-    told = subprocess.run(["ip", "netns", "exec", name, python, "-c", program, *arguments], capture_output=True, text=True,
-                          check=True, timeout=60, cwd=ROOT)
+    told = subprocess.run(
+        ["ip", "netns", "exec", name, python, "-c", program, *arguments],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+        cwd=ROOT,
+    )
     return json.loads(told.stdout.strip().splitlines()[-1])
 
 
 def facts_in(name: str, probe: str) -> object:
     """The facts that `probe` collects inside the namespace."""
-    program = ("import json, sys\nfrom ncdiag import registry\nfrom ncdiag.host import Host\n"
-               "print(json.dumps(registry.load()[sys.argv[1]].collect(Host())))")
+    program = (
+        "import json, sys\nfrom ncdiag import registry\nfrom ncdiag.host import Host\n"
+        "print(json.dumps(registry.load()[sys.argv[1]].collect(Host())))"
+    )
     return python_in(name, program, probe)

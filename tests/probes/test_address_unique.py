@@ -25,7 +25,10 @@ def machine(address: str, mac: str) -> dict[str, Any]:
     return {
         "source": "rtnetlink",
         "links": links,
-        "addresses": [{"interface": name, "name": name, "family": "inet", "address": ip, "prefix": bits, "scope": "global"} for name, ip, bits in entries],
+        "addresses": [
+            {"interface": name, "name": name, "family": "inet", "address": ip, "prefix": bits, "scope": "global"}
+            for name, ip, bits in entries
+        ],
     }
 
 
@@ -44,7 +47,10 @@ def test_two_nodes_with_one_ip() -> None:
     machines["gpu05"] = machine("192.0.2.3", "0a0000000005")
     (finding,) = judged(**machines)
     assert (finding.status.value, finding.cause) == ("fail", "bootstrap-peer-unreachable")
-    assert "192.0.2.3 is the address of eth0 on gpu[03,05]" in finding.summary and finding.where == {"node": "gpu05", "device": "eth0"}
+    assert "192.0.2.3 is the address of eth0 on gpu[03,05]" in finding.summary and finding.where == {
+        "node": "gpu05",
+        "device": "eth0",
+    }
 
 
 def test_two_nodes_with_one_mac() -> None:

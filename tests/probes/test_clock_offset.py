@@ -14,7 +14,8 @@ PROBES = registry.load()
 
 def judged(**clocks: tuple[float, float]) -> list[Finding]:
     nodes = {
-        name: NodeFacts(name, meta={"clock": {"offset_s": offset, "error_s": error}}) for name, (offset, error) in clocks.items()
+        name: NodeFacts(name, meta={"clock": {"offset_s": offset, "error_s": error}})
+        for name, (offset, error) in clocks.items()
     }
     return check(Snapshot(nodes), PROBES.chosen(["clock-offset"]))
 

@@ -14,20 +14,33 @@ TREES = Path(__file__).parent.parent / "trees"
 
 
 def route(interface: str, metric: int = 0, bits: int = 0) -> dict[str, Any]:
-    return {"family": "inet", "table": 254, "to": "0.0.0.0", "bits": bits, "gateway": "192.0.2.1", "interface": interface, "source": None,
-            "metric": metric}
+    return {
+        "family": "inet",
+        "table": 254,
+        "to": "0.0.0.0",
+        "bits": bits,
+        "gateway": "192.0.2.1",
+        "interface": interface,
+        "source": None,
+        "metric": metric,
+    }
 
 
-@pytest.mark.parametrize(("routes", "sources", "status"), [
-    ([route("eth0")], {"inet": "192.0.2.5", "inet6": None}, "ok"),
-    ([route("eth0"), route("eth1", 100)], {"inet": "192.0.2.5", "inet6": None}, "ok"),
-    ([route("eth0", 100), route("eth1", 100)], {"inet": "192.0.2.5", "inet6": None}, "warn"),
-    ([route("eth0", bits=24)], {"inet": None, "inet6": None}, "warn"),
-    ([], None, "unknown"),
-    ([], {"inet": "192.0.2.5", "inet6": None}, "ok"),
-])
+@pytest.mark.parametrize(
+    ("routes", "sources", "status"),
+    [
+        ([route("eth0")], {"inet": "192.0.2.5", "inet6": None}, "ok"),
+        ([route("eth0"), route("eth1", 100)], {"inet": "192.0.2.5", "inet6": None}, "ok"),
+        ([route("eth0", 100), route("eth1", 100)], {"inet": "192.0.2.5", "inet6": None}, "warn"),
+        ([route("eth0", bits=24)], {"inet": None, "inet6": None}, "warn"),
+        ([], None, "unknown"),
+        ([], {"inet": "192.0.2.5", "inet6": None}, "ok"),
+    ],
+)
 def test_judging(routes: list[dict[str, Any]], sources: dict[str, Any] | None, status: str) -> None:
-    (finding,) = judged("default-route", {"a": {"default-route": {"source": "rtnetlink", "routes": routes, "sources": sources}}})
+    (finding,) = judged(
+        "default-route", {"a": {"default-route": {"source": "rtnetlink", "routes": routes, "sources": sources}}}
+    )
     assert finding.status.value == status
 
 
@@ -44,14 +57,30 @@ def test_captured_tree() -> None:
 @pytest.mark.lab
 def test_real_routes() -> None:
     needs_root()
-    with namespace("ncdiag-rt", ["link add eth0 type veth peer name far0", "addr add 10.77.2.1/24 dev eth0", "link set eth0 up",
-                                 "link set far0 up"]) as name:
+    with namespace(
+        "ncdiag-rt",
+        [
+            "link add eth0 type veth peer name far0",
+            "addr add 10.77.2.1/24 dev eth0",
+            "link set eth0 up",
+            "link set far0 up",
+        ],
+    ) as name:
         bare = facts_in(name, "default-route")
         assert isinstance(bare, dict)
         assert bare["sources"] == {"inet": None, "inet6": None}
-    with namespace("ncdiag-rt", ["link add eth0 type veth peer name far0", "addr add 10.77.2.1/24 dev eth0", "link set eth0 up",
-                                 "link set far0 up", "addr add 10.77.3.1/24 dev far0", "route add default via 10.77.2.9 metric 7",
-                                 "route add 10.77.8.0/24 nexthop via 10.77.2.3 nexthop via 10.77.3.3"]) as name:
+    with namespace(
+        "ncdiag-rt",
+        [
+            "link add eth0 type veth peer name far0",
+            "addr add 10.77.2.1/24 dev eth0",
+            "link set eth0 up",
+            "link set far0 up",
+            "addr add 10.77.3.1/24 dev far0",
+            "route add default via 10.77.2.9 metric 7",
+            "route add 10.77.8.0/24 nexthop via 10.77.2.3 nexthop via 10.77.3.3",
+        ],
+    ) as name:
         facts = facts_in(name, "default-route")
         assert isinstance(facts, dict)
         assert facts["sources"]["inet"] == "10.77.2.1"

@@ -23,7 +23,11 @@ def test_facts(tmp_path: Path, content: str | None, config: object, error: str |
     if content is not None:
         (tmp_path / "config.json").write_text(content)
     facts = collect(Host(model=str(tmp_path)))
-    assert facts["config"] == config and (error is None) == (facts["error"] is None) and (error or "") in (facts["error"] or "")
+    assert (
+        facts["config"] == config
+        and (error is None) == (facts["error"] is None)
+        and (error or "") in (facts["error"] or "")
+    )
 
 
 def test_name_of_a_hub_is_not_a_folder() -> None:

@@ -22,16 +22,30 @@ def tree(system: str | None = None, user: str | None = None, environ: dict[str, 
 
 
 def found(host: Host, environ: dict[str, str] | None = None) -> list[tuple[str, str]]:
-    facts: dict[str, Any] = {"nccl-conf-files": collected("nccl-conf-files", host),
-                             "nccl-environment": {"environ": environ, "reason": None, "absent": []}}
+    facts: dict[str, Any] = {
+        "nccl-conf-files": collected("nccl-conf-files", host),
+        "nccl-environment": {"environ": environ, "reason": None, "absent": []},
+    }
     return [(finding.status.value, finding.source) for finding in judged("nccl-conf-files", {"a": facts})]
 
 
-@pytest.mark.parametrize(("line", "status"), [
-    ("NCCL_DEBUG=INFO", "ok"), ("# NCCL_DEBUG=\"x\"", "ok"), ("NCCL_DEBUG = INFO", "warn"), ("export NCCL_DEBUG=INFO", "warn"),
-    ("NCCL_SOCKET_IFNAME=\"eth0\"", "warn"), ("NCCL_IB_TC=106 # RoCE", "warn"), ("NCCL_SOCKET_IFNAMES=eth0", "warn"), ("NCCL_IB_TIMEOUT=99", "warn"),
-    ("NCCL_IB_TIMEOUT=22\r", "ok"), ("not a setting", "ok"), ("MY_OWN=thing", "ok"), ("NCCL_DEBUG=INFO\nNCCL_DEBUG=WARN", "warn"),
-])
+@pytest.mark.parametrize(
+    ("line", "status"),
+    [
+        ("NCCL_DEBUG=INFO", "ok"),
+        ('# NCCL_DEBUG="x"', "ok"),
+        ("NCCL_DEBUG = INFO", "warn"),
+        ("export NCCL_DEBUG=INFO", "warn"),
+        ('NCCL_SOCKET_IFNAME="eth0"', "warn"),
+        ("NCCL_IB_TC=106 # RoCE", "warn"),
+        ("NCCL_SOCKET_IFNAMES=eth0", "warn"),
+        ("NCCL_IB_TIMEOUT=99", "warn"),
+        ("NCCL_IB_TIMEOUT=22\r", "ok"),
+        ("not a setting", "ok"),
+        ("MY_OWN=thing", "ok"),
+        ("NCCL_DEBUG=INFO\nNCCL_DEBUG=WARN", "warn"),
+    ],
+)
 def test_lines(line: str, status: str) -> None:
     assert (status == "warn") == any(entry[0] == "warn" for entry in found(tree(system=line + "\n")))
 
@@ -39,12 +53,18 @@ def test_lines(line: str, status: str) -> None:
 def test_overridden_values_name_both_places() -> None:
     host = tree(system="NCCL_DEBUG=INFO\nNCCL_IB_TC=106\n", user="NCCL_IB_TC=0\n")
     assert found(host, {"NCCL_DEBUG": "WARN"}) == [
-        ("ok", "/home/u/.nccl.conf"), ("warn", "/etc/nccl.conf line 1"), ("warn", "/etc/nccl.conf line 2")]
+        ("ok", "/home/u/.nccl.conf"),
+        ("warn", "/etc/nccl.conf line 1"),
+        ("warn", "/etc/nccl.conf line 2"),
+    ]
 
 
 def test_conf_file_replaces_the_one_at_home() -> None:
     host = tree(user="NCCL_DEBUG=INFO\n", environ={"HOME": "/home/u", "NCCL_CONF_FILE": "/opt/none.conf"})
-    assert [entry["path"] for entry in collected("nccl-conf-files", host)["files"]] == ["/opt/none.conf", "/etc/nccl.conf"]
+    assert [entry["path"] for entry in collected("nccl-conf-files", host)["files"]] == [
+        "/opt/none.conf",
+        "/etc/nccl.conf",
+    ]
     assert found(host)[0] == ("warn", "environment")
 
 
@@ -63,6 +83,7 @@ def test_live(tmp_path: Path) -> None:
 
 def test_the_same_value_in_two_places_is_no_contradiction() -> None:
     """As images with NCCL settings have it: in the environment and in both files."""
+
     def findings(value: str) -> list[Finding]:
         files = [
             {"path": path, "by": "default", "state": "read", "reason": None, "lines": [{"line": 2, "name": "NCCL_NVLS_ENABLE", "value": text}]}

@@ -25,13 +25,26 @@ def judged(plan: Plan, **nodes: dict[str, Any]) -> list[Finding]:
     for name, told in nodes.items():
         facts: dict[str, Any] = {}
         if "there" in told:
-            facts["gpus"] = {"gpus": [{}] * told["there"], "driver": None, "cuda": None, "open_modules": None, "hidden": [], "why": None}
+            facts["gpus"] = {
+                "gpus": [{}] * told["there"],
+                "driver": None,
+                "cuda": None,
+                "open_modules": None,
+                "hidden": [],
+                "why": None,
+            }
         if "head" in told:
-            facts["ray-cluster"] = [{"pid": 1, "resources": {"GPU": float(told["gpus"])}, "gcs_address": told["head"], "temp_dir": None}]
+            facts["ray-cluster"] = [
+                {"pid": 1, "resources": {"GPU": float(told["gpus"])}, "gcs_address": told["head"], "temp_dir": None}
+            ]
         if "shm" in told:
             facts["shm"] = {"total_bytes": told["shm"], "free_bytes": told["shm"]}
         resources = {"GPU": float(told["gpus"]), "object_store_memory": told.get("store", 0)}
-        meta = {} if "head" in told else {"ray": {"address": "192.0.2.1", "alive": told.get("alive", True), "resources": resources}}
+        meta = (
+            {}
+            if "head" in told
+            else {"ray": {"address": "192.0.2.1", "alive": told.get("alive", True), "resources": resources}}
+        )
         made[name] = NodeFacts(name, facts, meta=meta)
     return check(Snapshot(made, plan), PROBES.chosen(["ray-cluster"]))
 
@@ -51,13 +64,20 @@ def judged(plan: Plan, **nodes: dict[str, Any]) -> list[Finding]:
     ],
     ids=["fits", "fewer-declared", "more-declared", "dead", "infeasible", "store", "raylets", "two-clusters"],
 )  # fmt: skip
-def test_statuses(nodes: dict[str, dict[str, Any]], plan: Plan, wanted: list[tuple[str, str | None, str | None]]) -> None:
-    assert [(finding.status.value, finding.where.get("node"), finding.cause) for finding in judged(plan, **nodes)] == wanted
+def test_statuses(
+    nodes: dict[str, dict[str, Any]], plan: Plan, wanted: list[tuple[str, str | None, str | None]]
+) -> None:
+    assert [
+        (finding.status.value, finding.where.get("node"), finding.cause) for finding in judged(plan, **nodes)
+    ] == wanted
 
 
 def test_infeasible_plan_names_who_did_not_join() -> None:
     found = check(
-        Snapshot({"a": NodeFacts("a", meta={"ray": {"alive": True, "resources": {"GPU": 8.0}}}), "b": NodeFacts("b")}, Plan(tp=16)),
+        Snapshot(
+            {"a": NodeFacts("a", meta={"ray": {"alive": True, "resources": {"GPU": 8.0}}}), "b": NodeFacts("b")},
+            Plan(tp=16),
+        ),
         PROBES.chosen(["ray-cluster"]),
     )
     assert "b did not join" in found[0].summary
@@ -68,4 +88,9 @@ def test_command_line_of_a_raylet() -> None:
     tree.add_file("/proc/77/cmdline", LINE.format(gpus=8).encode())
     tree.add_file("/proc/78/cmdline", b"python\0-m\0x\0--static_resource_list=GPU,1\0")
     (raylet,) = collect(Recorded(tree, "a"))
-    assert raylet == {"pid": 77, "resources": {"CPU": 32.0, "GPU": 8.0, "object_store_memory": 1000.0}, "gcs_address": "192.0.2.1:6379", "temp_dir": "/tmp/ray"}
+    assert raylet == {
+        "pid": 77,
+        "resources": {"CPU": 32.0, "GPU": 8.0, "object_store_memory": 1000.0},
+        "gcs_address": "192.0.2.1:6379",
+        "temp_dir": "/tmp/ray",
+    }

@@ -30,6 +30,11 @@ def roce(name: str = "node1", gids: tuple[tuple[str, int], ...] = (), **environ:
         ("vlan-gids", ["ok", "ok"]),
         ("ipv6-link-local-only", ["warn", "warn"]),
         ("port-down-admin", ["ok"]),
+        ("vm-ipv6-before-ipv4", ["ok", "ok"]),
+        ("vm-uneven", ["ok", "ok"]),
+        ("vm-an-address-taken-away", ["ok", "ok"]),
+        ("vm-ipv6-disabled", ["ok", "ok"]),
+        ("vm-router-between", ["ok", "ok"]),
         ("no-rdma-device", ["skip"]),
     ],
 )
@@ -96,3 +101,19 @@ def test_a_table_that_moves() -> None:
     assert table["changed"] == [1, 2]
     (finding,) = graver(check(Snapshot({"node1": node}), load().chosen(["roce-gid"])))
     assert finding.summary == "mlx5_0:1: index 1, 2 of the GID table changed within 0.5 s"
+
+
+@pytest.mark.parametrize(
+    ("tree", "indexes"),
+    [
+        ("vm-ipv6-before-ipv4", [2, 2]),
+        ("vm-uneven", [2, 1]),
+        ("vm-an-address-taken-away", [2, 2]),
+        ("vm-ipv6-disabled", [1, 1]),
+    ],
+)
+def test_indexes_that_carried_a_connection(tree: str, indexes: list[int]) -> None:
+    """Recorded by tests/lab/test_soft_roce.py, where ibv_rc_pingpong works with these and not with others."""
+    probes = load()
+    node = collect(Recorded(open_tree(str(TREES / f"{tree}.tar.gz")), tree), probes.sources(["roce-gid"]))
+    assert [finding.observed for finding in check(Snapshot({tree: node}), probes.chosen(["roce-gid"]))] == indexes

@@ -43,15 +43,31 @@ waits_for_peers()
 
 
 @contextmanager
-def running(source: str, *arguments: str, folder: Path, environment: Mapping[str, str] | None = None, prefix: tuple[str, ...] = (),
-            stderr: int | None = None) -> Iterator[tuple[subprocess.Popen[str], list[str]]]:
+def running(
+    source: str,
+    *arguments: str,
+    folder: Path,
+    environment: Mapping[str, str] | None = None,
+    prefix: tuple[str, ...] = (),
+    stderr: int | None = None,
+) -> Iterator[tuple[subprocess.Popen[str], list[str]]]:
     """The program and the words of its `ready` line; ended afterwards, with all its children."""
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / "program.py"
     file.write_text(source)
-    base = {name: value for name, value in os.environ.items() if name not in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")}
-    process = subprocess.Popen([*prefix, sys.executable, str(file), *arguments], stdout=subprocess.PIPE, stderr=stderr, text=True,
-                               env={**base, **(environment or {})}, start_new_session=True)
+    base = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+    }
+    process = subprocess.Popen(
+        [*prefix, sys.executable, str(file), *arguments],
+        stdout=subprocess.PIPE,
+        stderr=stderr,
+        text=True,
+        env={**base, **(environment or {})},
+        start_new_session=True,
+    )
     assert process.stdout is not None
     try:
         words = process.stdout.readline().split()

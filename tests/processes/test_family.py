@@ -30,11 +30,26 @@ class Machine:
         self.pids: list[int] = []
         self.lines: list[str] = []
 
-    def add(self, pid: int, parent: int, command: str, comm: str = "python3", *, exe: str = PYTHON, environ: str = "", fds: tuple[str, ...] = (),
-            state: str = "S") -> None:
+    def add(
+        self,
+        pid: int,
+        parent: int,
+        command: str,
+        comm: str = "python3",
+        *,
+        exe: str = PYTHON,
+        environ: str = "",
+        fds: tuple[str, ...] = (),
+        state: str = "S",
+    ) -> None:
         self.pids.append(pid)
         stat = f"{pid} ({comm}) {state} {parent} {pid} {pid} 0 -1 0 0 0 0 0 1 1 0 0 20 0 1 0 {pid * 10} 1000 10 0"
-        for name, content in (("stat", stat), ("cmdline", command + "\0"), ("environ", environ), ("status", f"NSpid:\t{pid}\n")):
+        for name, content in (
+            ("stat", stat),
+            ("cmdline", command + "\0"),
+            ("environ", environ),
+            ("status", f"NSpid:\t{pid}\n"),
+        ):
             self.tree.add_file(f"/proc/{pid}/{name}", content.encode())
         self.tree.add_link(f"/proc/{pid}/exe", exe)
         for number, target in enumerate(fds):
@@ -42,10 +57,14 @@ class Machine:
 
     def connect(self, pid: int, inode: int, local: str, remote: str) -> None:
         """An established connection in the machine's one network namespace."""
+
         def number(text: str) -> str:
             address, port = text.split(":")
             return f"{int.from_bytes(ipaddress.ip_address(address).packed, sys.byteorder):08X}:{int(port):04X}"
-        self.lines.append(f" 0: {number(local)} {number(remote)} 01 00000000:00000000 00:00000000 00000000 0 0 {inode} 1")
+
+        self.lines.append(
+            f" 0: {number(local)} {number(remote)} 01 00000000:00000000 00:00000000 00000000 0 0 {inode} 1"
+        )
         for each in self.pids:
             self.tree.add_link(f"/proc/{each}/ns/net", "net:[1]")
             self.tree.add_file(f"/proc/{each}/net/tcp", ("head\n" + "\n".join(self.lines)).encode())
@@ -68,9 +87,22 @@ def test_every_start_method_gives_the_same_family(tmp_path: Path) -> None:
 
 def test_ranks_of_one_rendezvous_are_one_family(tmp_path: Path) -> None:
     with ExitStack() as stack:
-        pids = [stack.enter_context(running(RANK, folder=tmp_path / str(rank), environment={
-            "RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}))[0].pid
-            for port in (29871, 29872) for rank in (0, 1)]
+        pids = [
+            stack.enter_context(
+                running(
+                    RANK,
+                    folder=tmp_path / str(rank),
+                    environment={
+                        "RANK": str(rank),
+                        "WORLD_SIZE": "2",
+                        "MASTER_ADDR": "127.0.0.1",
+                        "MASTER_PORT": str(port),
+                    },
+                )
+            )[0].pid
+            for port in (29871, 29872)
+            for rank in (0, 1)
+        ]
         assert set(find(Host(), [pids[0]])) == set(pids[:2])
         assert set(find(Host(), [pids[3]])) == set(pids[2:])
 
@@ -103,12 +135,22 @@ def test_a_pid_from_inside_a_container_leads_to_the_one_outside(tmp_path: Path) 
         find(machine.host, [17])
 
 
-def vllm(machine: Machine, first: int = 100, arguments: str = "serve\0/model\0--tensor-parallel-size\x002", titles: bool = True) -> None:
+def vllm(
+    machine: Machine,
+    first: int = 100,
+    arguments: str = "serve\0/model\0--tensor-parallel-size\x002",
+    titles: bool = True,
+) -> None:
     machine.add(first, first - 1, f"{PYTHON}\0/venv/bin/vllm\0{arguments}")
     machine.add(first + 1, first, TRACKER)
     machine.add(first + 2, first, "VLLM::EngineCore" if titles else SPAWN, "VLLM::EngineCor" if titles else "python3")
     for number in (0, 1):
-        machine.add(first + 3 + number, first + 2, f"VLLM::Worker_TP{number}" if titles else SPAWN, "VLLM::Worker_TP" if titles else "python3")
+        machine.add(
+            first + 3 + number,
+            first + 2,
+            f"VLLM::Worker_TP{number}" if titles else SPAWN,
+            "VLLM::Worker_TP" if titles else "python3",
+        )
 
 
 @pytest.mark.parametrize("titles", [True, False])
@@ -150,7 +192,14 @@ def test_two_nodes_of_one_group_on_one_machine() -> None:
     machine.add(200, 1, f"{PYTHON}\0/venv/bin/vllm\0serve\0/model{group}\0--node-rank\x001\0--headless")
     machine.add(201, 200, "VLLM::Worker", "VLLM::Worker")
     machine.add(300, 1, f"{PYTHON}\0/venv/bin/vllm\0serve\0/model\0--master-port\x0029777\0--headless")
-    assert machine.roles(201) == {200: "headless", 201: "worker", 100: "api-server", 102: "engine-core", 103: "worker", 104: "worker"}
+    assert machine.roles(201) == {
+        200: "headless",
+        201: "worker",
+        100: "api-server",
+        102: "engine-core",
+        103: "worker",
+        104: "worker",
+    }
 
 
 def test_compilers_and_compile_workers_are_helpers_of_their_worker() -> None:
@@ -165,13 +214,23 @@ def test_compilers_and_compile_workers_are_helpers_of_their_worker() -> None:
 
 def ray(machine: Machine) -> None:
     log = "/tmp/ray/session_1/logs/"
-    machine.add(50, 1, "/site-packages/ray/core/src/ray/raylet/raylet", "raylet", exe="/site-packages/ray/core/src/ray/raylet/raylet")
+    machine.add(
+        50,
+        1,
+        "/site-packages/ray/core/src/ray/raylet/raylet",
+        "raylet",
+        exe="/site-packages/ray/core/src/ray/raylet/raylet",
+    )
     machine.add(51, 50, f"{PYTHON}\0/site-packages/ray/dashboard/agent.py")
     for pid, job in ((60, "01000000"), (61, "01000000"), (62, "02000000")):
-        machine.add(pid, 50, "ray::RayWorkerProc.run", "ray::RayWorkerP", fds=(f"{log}worker-{'ab' * 28}-{job}-{pid}.out",))
+        machine.add(
+            pid, 50, "ray::RayWorkerProc.run", "ray::RayWorkerP", fds=(f"{log}worker-{'ab' * 28}-{job}-{pid}.out",)
+        )
     machine.add(63, 50, "ray::IDLE", "ray::IDLE", fds=(f"{log}worker-{'cd' * 28}-01000000-63.out",))
     machine.add(70, 1, f"{PYTHON}\0/venv/bin/vllm\0serve\0/model\0--distributed-executor-backend\0ray")
-    machine.add(71, 70, "VLLM::EngineCore", "VLLM::EngineCor", fds=(f"{log}python-core-driver-01000000{'f' * 48}_71.log",))
+    machine.add(
+        71, 70, "VLLM::EngineCore", "VLLM::EngineCor", fds=(f"{log}python-core-driver-01000000{'f' * 48}_71.log",)
+    )
 
 
 @pytest.mark.parametrize("start", [60, 70, 71])
@@ -186,7 +245,13 @@ def test_a_ray_worker_that_was_started_ahead_of_any_job(start: int) -> None:
     machine = Machine()
     ray(machine)
     for pid, remote in ((64, "10.77.0.1:7001"), (65, "10.77.0.1:7002")):
-        machine.add(pid, 50, "ray::RayWorkerProc.run", "ray::RayWorkerP", fds=(f"/tmp/ray/session_1/logs/worker-{'ef' * 28}-ffffffff-{pid}.err", f"socket:[{pid}]"))
+        machine.add(
+            pid,
+            50,
+            "ray::RayWorkerProc.run",
+            "ray::RayWorkerP",
+            fds=(f"/tmp/ray/session_1/logs/worker-{'ef' * 28}-ffffffff-{pid}.err", f"socket:[{pid}]"),
+        )
         machine.connect(pid, pid, f"10.77.0.1:{pid}", remote)
     machine.tree.add_link("/proc/71/fd/9", "socket:[71]")
     machine.tree.add_link("/proc/62/fd/9", "socket:[62]")
@@ -230,7 +295,10 @@ def test_init_and_other_programs_are_no_engine() -> None:
     machine.add(10, 1, "/usr/sbin/nginx", "nginx", exe="/usr/sbin/nginx")
     for pid in (20, 30):
         machine.add(pid, 1, f"{PYTHON}\0server{pid}.py")
-    with pytest.raises(FamilyError, match=r"process 1 \(systemd\) is no Python program; it started 20 .*server20.py\); 30 .*: give one of these"):
+    with pytest.raises(
+        FamilyError,
+        match=r"process 1 \(systemd\) is no Python program; it started 20 .*server20.py\); 30 .*: give one of these",
+    ):
         find(machine.host, [1])
     with pytest.raises(FamilyError, match=r"process 10 \(nginx\) is no Python program and started none"):
         find(machine.host, [10])

@@ -15,11 +15,18 @@ class NvmlError(Exception):
 def module(**overrides: Any) -> SimpleNamespace:
     """Two GPUs; process 70 holds 2 GiB of the second."""
     running = {0: [], 1: [SimpleNamespace(pid=70, usedGpuMemory=2 << 30)]}
-    answers = {"NVMLError": NvmlError, "nvmlInit": lambda: None, "nvmlShutdown": lambda: None, "nvmlDeviceGetCount": lambda: 2,
-               "nvmlDeviceGetHandleByIndex": lambda index: index, "nvmlDeviceGetName": lambda handle: b"H200",
-               "nvmlDeviceGetUtilizationRates": lambda handle: SimpleNamespace(gpu=100 * handle),
-               "nvmlDeviceGetMemoryInfo": lambda handle: SimpleNamespace(used=3 << 30, total=139 << 30),
-               "nvmlDeviceGetPowerUsage": lambda handle: 120_000, "nvmlDeviceGetComputeRunningProcesses": lambda handle: running[handle]}
+    answers = {
+        "NVMLError": NvmlError,
+        "nvmlInit": lambda: None,
+        "nvmlShutdown": lambda: None,
+        "nvmlDeviceGetCount": lambda: 2,
+        "nvmlDeviceGetHandleByIndex": lambda index: index,
+        "nvmlDeviceGetName": lambda handle: b"H200",
+        "nvmlDeviceGetUtilizationRates": lambda handle: SimpleNamespace(gpu=100 * handle),
+        "nvmlDeviceGetMemoryInfo": lambda handle: SimpleNamespace(used=3 << 30, total=139 << 30),
+        "nvmlDeviceGetPowerUsage": lambda handle: 120_000,
+        "nvmlDeviceGetComputeRunningProcesses": lambda handle: running[handle],
+    }
     return SimpleNamespace(**{**answers, **overrides})
 
 
@@ -30,7 +37,12 @@ def refuses(*_: object) -> None:
 def test_what_a_process_holds() -> None:
     found = gpu.look(module())
     assert found.devices[0]["name"] == "H200"
-    assert gpu.of_process(found, 70) == {"indices": [1], "memory_bytes": 2 << 30, "utilisation_percent": 100, "power_w": 120.0}
+    assert gpu.of_process(found, 70) == {
+        "indices": [1],
+        "memory_bytes": 2 << 30,
+        "utilisation_percent": 100,
+        "power_w": 120.0,
+    }
     assert gpu.of_process(found, 71) == {}
 
 

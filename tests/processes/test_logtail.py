@@ -59,11 +59,23 @@ def test_the_file_behind_a_pipe_to_tee(tmp_path: Path) -> None:
 
 
 def test_lines_of_a_shared_log_are_told_apart() -> None:
-    log = Log("serve.log", tail=[
-        "banner", "(APIServer pid=10) starting", "(EngineCore_DP0 pid=11) Initializing a V1 LLM engine", "(Worker_TP0 pid=12) Loading",
-        "  continued", "node:13:99 [0] NCCL INFO Init", "(VllmWorker rank=1 pid=13) Loading", "(RayWorkerProc pid=14, ip=192.0.2.8) x"])
+    log = Log(
+        "serve.log",
+        tail=[
+            "banner",
+            "(APIServer pid=10) starting",
+            "(EngineCore_DP0 pid=11) Initializing a V1 LLM engine",
+            "(Worker_TP0 pid=12) Loading",
+            "  continued",
+            "node:13:99 [0] NCCL INFO Init",
+            "(VllmWorker rank=1 pid=13) Loading",
+            "(RayWorkerProc pid=14, ip=192.0.2.8) x",
+        ],
+    )
     assert own_lines(log, [12, None], True) == ["(Worker_TP0 pid=12) Loading", "  continued"]
     assert own_lines(log, [7013, 13], True) == ["node:13:99 [0] NCCL INFO Init", "(VllmWorker rank=1 pid=13) Loading"]
     assert own_lines(log, [14], True) == ["(RayWorkerProc pid=14, ip=192.0.2.8) x"]
     assert len(own_lines(log, [1], False)) == 8
-    assert own_lines(Log("plain.log", tail=["one", "two"]), [1], True) == ["one", "two"], "without marks it is everybody's"
+    assert own_lines(Log("plain.log", tail=["one", "two"]), [1], True) == ["one", "two"], (
+        "without marks it is everybody's"
+    )

@@ -33,9 +33,18 @@ if __name__ == "__main__":
 
 def test_all_that_is_told_of_a_program(tmp_path: Path) -> None:
     log = tmp_path / "rank.log"
-    environment = {"RANK": "2", "WORLD_SIZE": "4", "LOCAL_RANK": "2", "NCCL_DEBUG": "INFO", "NCCL_API_KEY": "nvapi-abcdefghijklmnopqrstuvwx",
-                   "UNRELATED": "x"}
-    with log.open("w") as file, running(LOCK, folder=tmp_path, environment=environment, stderr=file.fileno()) as (program, _):
+    environment = {
+        "RANK": "2",
+        "WORLD_SIZE": "4",
+        "LOCAL_RANK": "2",
+        "NCCL_DEBUG": "INFO",
+        "NCCL_API_KEY": "nvapi-abcdefghijklmnopqrstuvwx",
+        "UNRELATED": "x",
+    }
+    with (
+        log.open("w") as file,
+        running(LOCK, folder=tmp_path, environment=environment, stderr=file.fileno()) as (program, _),
+    ):
         taken = sample(Host(), [program.pid], QUICK)
     (state,) = taken.states
     assert (state.pid, state.role, state.rank, state.world_size, state.local_rank) == (program.pid, "script", 2, 4, 2)
@@ -53,7 +62,11 @@ def test_native_frames_of_two_of_a_group_and_of_the_odd_one(tmp_path: Path) -> N
         states = {state.pid: state for state in sample(Host(), [program.pid], QUICK).states}
         everything = sample(Host(), [program.pid], Options(window_s=0.3, native="all")).states
         nothing = sample(Host(), [program.pid], Options(window_s=0.3, native="none")).states
-    native = {pid for pid, state in states.items() if any(frame.native for thread in state.threads for frame in thread["frames"])}
+    native = {
+        pid
+        for pid, state in states.items()
+        if any(frame.native for thread in state.threads for frame in thread["frames"])
+    }
     assert native == {int(pids[0]), int(pids[-1])}, "the launcher only waits for them"
     spared = [state.stack_error for pid, state in states.items() if pid not in native]
     assert all(reason and reason.startswith(stacks.SPARED) for reason in spared)
@@ -104,4 +117,4 @@ def test_dumps_in_a_row_leave_nothing_behind(tmp_path: Path) -> None:
 
 def test_an_ended_pid_is_an_error() -> None:
     with pytest.raises(FamilyError):
-        sample(Host(), [2 ** 22 + 1])
+        sample(Host(), [2**22 + 1])

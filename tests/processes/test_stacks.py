@@ -52,7 +52,9 @@ def test_native_frames_stand_inside_of_the_python_ones(tmp_path: Path) -> None:
 def test_native_frames_of_a_program_in_a_pid_namespace(tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(LOCK)
     inside = [sys.executable, str(tmp_path / "program.py")]
-    with subprocess.Popen(["unshare", "--pid", "--fork", "--kill-child", "--mount-proc", *inside], stdout=subprocess.DEVNULL) as holder:
+    with subprocess.Popen(
+        ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc", *inside], stdout=subprocess.DEVNULL
+    ) as holder:
         try:
             children = Path(f"/proc/{holder.pid}/task/{holder.pid}/children")
             deadline = time.monotonic() + 10
@@ -111,30 +113,48 @@ connect("192.0.2.7", 29500, 3, 8, "what a person asked", "hf_abcdefghijklmnopqrs
 """
     with running(source, folder=tmp_path) as (program, _):
         assert stacks.read(program.pid).variables == {}
-        assert stacks.read(program.pid, variables=True).variables == {"host": '"192.0.2.7"', "port": "29500", "rank": "3", "world_size": "8"}
+        assert stacks.read(program.pid, variables=True).variables == {
+            "host": '"192.0.2.7"',
+            "port": "29500",
+            "rank": "3",
+            "world_size": "8",
+        }
 
 
-@pytest.mark.skipif(os.geteuid() != 0 or shutil.which("setpriv") is None, reason="needs root and setpriv to give up rights")
-@pytest.mark.parametrize(("rights", "said"), [
-    (("--reuid=65534", "--clear-groups", "--inh-caps=-all"), "it belongs to user 0, ncdiag runs as 65534; run it as root (sudo) or as user 0"),
-    (("--bounding-set=-sys_ptrace", "--inh-caps=-sys_ptrace"), "docker: --cap-add SYS_PTRACE"),
-])
+@pytest.mark.skipif(
+    os.geteuid() != 0 or shutil.which("setpriv") is None, reason="needs root and setpriv to give up rights"
+)
+@pytest.mark.parametrize(
+    ("rights", "said"),
+    [
+        (
+            ("--reuid=65534", "--clear-groups", "--inh-caps=-all"),
+            "it belongs to user 0, ncdiag runs as 65534; run it as root (sudo) or as user 0",
+        ),
+        (("--bounding-set=-sys_ptrace", "--inh-caps=-sys_ptrace"), "docker: --cap-add SYS_PTRACE"),
+    ],
+)
 def test_without_permission_the_way_out_is_named(tmp_path: Path, rights: tuple[str, ...], said: str) -> None:
     with running(LOCK, folder=tmp_path) as (program, _):
         code = f"from ncdiag.processes import denied; print(denied.way_out({program.pid}, 'Permission denied (os error 13)'))"
         root = str(Path(__file__).parent.parent.parent)
-        shown = subprocess.run(["setpriv", *rights, sys.executable, "-c", code], capture_output=True, text=True, cwd=root, check=False)
+        shown = subprocess.run(
+            ["setpriv", *rights, sys.executable, "-c", code], capture_output=True, text=True, cwd=root, check=False
+        )
         if shown.returncode and "Permission denied" in shown.stderr:
             pytest.skip("the checkout is not readable for another user")
         assert f"process {program.pid} may not be traced" in shown.stdout, shown.stderr
         assert said in shown.stdout
 
 
-@pytest.mark.parametrize(("words", "said"), [
-    ("Error: Unsupported version of Python: 3.19.0", "pip install -U py-spy"),
-    ("py-spy gave no answer within 5 s", "try --nonblocking"),
-    ("Error: Failed to get stack traces\nCaused by:\n 0: Failed to suspend process", "could not be paused"),
-    ("Error: Failed to find a python interpreter in the .data section", "starting or ending"),
-])
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("Error: Unsupported version of Python: 3.19.0", "pip install -U py-spy"),
+        ("py-spy gave no answer within 5 s", "try --nonblocking"),
+        ("Error: Failed to get stack traces\nCaused by:\n 0: Failed to suspend process", "could not be paused"),
+        ("Error: Failed to find a python interpreter in the .data section", "starting or ending"),
+    ],
+)
 def test_py_spys_words_become_a_way_out(words: str, said: str) -> None:
     assert said in way_out(os.getpid(), words)

@@ -43,7 +43,12 @@ def test_all_is_well() -> None:
 
 def test_single_link_both_ways_and_one_way() -> None:
     (fault,) = simulate(8, 40, lambda a, b: {a, b} == {1, 5}, "refused")
-    assert (fault.kind, {*fault.nodes, *fault.others}, fault.one_way, fault.outcome) == ("link", {1, 5}, False, "refused")
+    assert (fault.kind, {*fault.nodes, *fault.others}, fault.one_way, fault.outcome) == (
+        "link",
+        {1, 5},
+        False,
+        "refused",
+    )
     (fault,) = simulate(8, 40, lambda a, b: (a, b) == (5, 1))
     assert (fault.kind, fault.nodes, fault.others, fault.one_way) == ("link", [5], [1], True)
 
@@ -64,4 +69,9 @@ def test_several_faults_at_once() -> None:
         return 7 in (source, target) or target == 300 or (source, target) == (0, 1)
 
     found = simulate(1000, 20, broken)
-    assert ("both", [7]) in told(found) and ("to", [300]) in told(found) and ("link", [0]) in told(found) and len(found) == 3
+    assert (
+        ("both", [7]) in told(found)
+        and ("to", [300]) in told(found)
+        and ("link", [0]) in told(found)
+        and len(found) == 3
+    )

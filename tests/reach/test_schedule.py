@@ -28,7 +28,9 @@ def test_no_node_is_in_two_pairs_of_a_round(count: int) -> None:
 
 @pytest.mark.parametrize("border", [1, 16, 500, 984])
 def test_every_border_is_crossed_by_the_first_twenty(border: int) -> None:
-    crossing = [pair for pairs in schedule.rounds(1000, 20) for pair in pairs if (pair[0] < border) != (pair[1] < border)]
+    crossing = [
+        pair for pairs in schedule.rounds(1000, 20) for pair in pairs if (pair[0] < border) != (pair[1] < border)
+    ]
     assert len(crossing) >= 10
 
 

@@ -56,7 +56,9 @@ class Browser:
             self.ask(f"{domain}.enable")
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._process.terminate()
         try:
             self._process.wait(10)
@@ -111,7 +113,9 @@ class Browser:
 
     def size(self, width: int, height: int = 900, *, dark: bool = False, media: str = "", motion: bool = True) -> None:
         """What the page is shown on."""
-        self.ask("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600)
+        self.ask(
+            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600
+        )
         features = [
             {"name": "prefers-color-scheme", "value": "dark" if dark else "light"},
             {"name": "prefers-reduced-motion", "value": "no-preference" if motion else "reduce"},
@@ -139,7 +143,9 @@ class Browser:
 
     def pdf(self, path: Path) -> None:
         """As it comes out of the printer."""
-        answer = self.ask("Page.printToPDF", printBackground=True, preferCSSPageSize=True, paperWidth=8.27, paperHeight=11.69)
+        answer = self.ask(
+            "Page.printToPDF", printBackground=True, preferCSSPageSize=True, paperWidth=8.27, paperHeight=11.69
+        )
         path.write_bytes(base64.b64decode(answer["data"]))
 
     def key(self, name: str, code: int) -> None:

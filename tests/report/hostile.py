@@ -42,11 +42,24 @@ def result(payload: str) -> Result:
     findings = [Finding(status, p, where, {p: p}, [p], p, p, p, p) for status in Status]
     cause = Cause(p, "sure", p, {"node": p, "rank": p}, [Evidence(p, p, 3)], [Evidence(p, p)], p)
     rank = RankVerdict(p, 1, p, None, p, p, 3.0, p, p, p, p, 4.0, True, p)
-    verdict = Verdict(p, p, [cause], [rank], [Wait(p, p, p)], [Fold([p] * 20, [p, f"{p} ({p}:1)"], True)], [{"name": p, "size": p, "stages": {p: p}, "culprits": [p]}], [p])
+    verdict = Verdict(
+        p,
+        p,
+        [cause],
+        [rank],
+        [Wait(p, p, p)],
+        [Fold([p] * 20, [p, f"{p} ({p}:1)"], True)],
+        [{"name": p, "size": p, "stages": {p: p}, "culprits": [p]}],
+        [p],
+    )
     made = Result.of_verdict(p, verdict, [p], 1)
     made.nodes, made.findings, made.source = [p], findings, p
     made.lanes, made.events = [Lane(p, 0, p, p, (Span(p, 0.0, 2.0), Span("ready", 2.0, 3.0)), 3.0)], [Event(1.0, p, p)]
-    made.pairs, made.steps, made.facts = [Pair(p, p + "2", 3.0, 4.0, p), Pair(p, "b", None, None, p)], [Step(p, 8, True, 1.0, None, None, p)], [Fact(p, p, p)]
+    made.pairs, made.steps, made.facts = (
+        [Pair(p, p + "2", 3.0, 4.0, p), Pair(p, "b", None, None, p)],
+        [Step(p, 8, True, 1.0, None, None, p)],
+        [Fact(p, p, p)],
+    )
     made.machines = [_machine(p)]
     return made
 
@@ -55,7 +68,14 @@ def _machine(p: str) -> dict[str, object]:
     """A real shape whose names are all the payload."""
     shown = machine(p, [p])
     for gpu in shown["gpus"]:
-        gpu.update(label=p, busid=p, nics=[p], distance={p: p}, path={p: p}, gpudirect={p: {"receive": True, "send": False, "reasons": [p], "unproven": [p]}})
+        gpu.update(
+            label=p,
+            busid=p,
+            nics=[p],
+            distance={p: p},
+            path={p: p},
+            gpudirect={p: {"receive": True, "send": False, "reasons": [p], "unproven": [p]}},
+        )
     for nic in shown["nics"]:
         nic.update(label=p, name=p, busid=p)
     for cpu in shown["tree"]:
@@ -63,6 +83,8 @@ def _machine(p: str) -> dict[str, object]:
         for pci in cpu["pci"]:
             pci.update(busid=p, link=p, link_max=p)
             for child in pci["pci"]:
-                child.update(busid=p, link=p, link_max=p + "x", gpus=[p] * len(child["gpus"]), nets=[p] * len(child["nets"]))
+                child.update(
+                    busid=p, link=p, link_max=p + "x", gpus=[p] * len(child["gpus"]), nets=[p] * len(child["nets"])
+                )
     shown.update(remarks=[p], unused_nics=[p], nccl_version=p)
     return shown

@@ -14,7 +14,9 @@ from ncdiag.report.result import Result
 from ncdiag.report.saved import result_of
 from tests.report import chromium, hostile, samples
 
-pytestmark = pytest.mark.skipif(chromium.PROGRAM is None, reason="no Chromium here (Debian: apt-get install chromium fonts-dejavu-core)")
+pytestmark = pytest.mark.skipif(
+    chromium.PROGRAM is None, reason="no Chromium here (Debian: apt-get install chromium fonts-dejavu-core)"
+)
 
 CONTRAST = """
 (() => {
@@ -63,7 +65,12 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[chromium.Brows
 
 
 def everything() -> list[Result]:
-    return [samples.preflight(), samples.hang(), result_of(samples.bringup(), "bringup.json"), result_of(samples.bandwidth(), "bandwidth.json")]
+    return [
+        samples.preflight(),
+        samples.hang(),
+        result_of(samples.bringup(), "bringup.json"),
+        result_of(samples.bandwidth(), "bandwidth.json"),
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -76,13 +83,17 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("width", [390, 1280], ids=["phone", "desktop"])
-def test_it_is_whole_and_readable(browser: chromium.Browser, page: Path, tmp_path: Path, width: int, dark: bool) -> None:
+def test_it_is_whole_and_readable(
+    browser: chromium.Browser, page: Path, tmp_path: Path, width: int, dark: bool
+) -> None:
     browser.messages.clear()
     browser.requests.clear()
     browser.size(width, dark=dark)
     browser.open(page)
     browser.value("document.querySelectorAll('details').forEach(one => one.open = true)")
-    assert browser.value("document.documentElement.scrollWidth <= document.documentElement.clientWidth"), "it scrolls sideways"
+    assert browser.value("document.documentElement.scrollWidth <= document.documentElement.clientWidth"), (
+        "it scrolls sideways"
+    )
     assert browser.value(CUT) == []
     assert browser.value(CONTRAST) == []
     browser.screenshot(tmp_path / "page.png")
@@ -100,7 +111,11 @@ def test_the_keyboard_reaches_the_content_first(browser: chromium.Browser, page:
     seen = []
     for _ in range(12):
         browser.key("Tab", 9)
-        seen.append(browser.value("document.activeElement.tagName + ' ' + document.activeElement.textContent.trim().slice(0, 30)"))
+        seen.append(
+            browser.value(
+                "document.activeElement.tagName + ' ' + document.activeElement.textContent.trim().slice(0, 30)"
+            )
+        )
         assert browser.value("getComputedStyle(document.activeElement).outlineStyle") != "none", seen[-1]
     assert seen[0].startswith("A Compared"), seen
     assert any(one.startswith("SUMMARY") for one in seen), seen
@@ -122,7 +137,9 @@ def test_on_paper(browser: chromium.Browser, page: Path, tmp_path: Path) -> None
     browser.size(794, media="print", dark=True)
     assert browser.value("getComputedStyle(document.querySelector('nav')).display") == "none"
     assert browser.value("getComputedStyle(document.body).color") == "rgb(0, 0, 0)", "dark on paper"
-    assert browser.value("[...document.querySelectorAll('.stack')].every(one => one.getClientRects().length > 0)"), "closed stacks are not printed"
+    assert browser.value("[...document.querySelectorAll('.stack')].every(one => one.getClientRects().length > 0)"), (
+        "closed stacks are not printed"
+    )
 
 
 @pytest.mark.parametrize("name", hostile.PAYLOADS)
@@ -133,11 +150,20 @@ def test_hostile_names_do_nothing(browser: chromium.Browser, tmp_path: Path, nam
     browser.requests.clear()
     payload = hostile.PAYLOADS[name]
     result = hostile.result(payload)
-    (tmp_path / "hostile.html").write_text(render([result, result], compare([hostile.result(payload + "x")], [result], payload)), "utf-8")
+    (tmp_path / "hostile.html").write_text(
+        render([result, result], compare([hostile.result(payload + "x")], [result], payload)), "utf-8"
+    )
     browser.size(390)
     browser.open(tmp_path / "hostile.html")
-    assert browser.value("document.scripts.length + document.images.length + document.querySelectorAll('iframe, object, embed, form, base').length") == 0
-    assert browser.value("[...document.querySelectorAll('*')].every(one => one.getAttributeNames().every(name => !name.startsWith('on')))")
+    assert (
+        browser.value(
+            "document.scripts.length + document.images.length + document.querySelectorAll('iframe, object, embed, form, base').length"
+        )
+        == 0
+    )
+    assert browser.value(
+        "[...document.querySelectorAll('*')].every(one => one.getAttributeNames().every(name => !name.startsWith('on')))"
+    )
     assert browser.value("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
     assert browser.messages == []
     assert {url for url in browser.requests if not url.startswith("data:")} == {(tmp_path / "hostile.html").as_uri()}

@@ -50,13 +50,19 @@ def ncdiag(*arguments: object) -> Done:
 def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with what commands save: findings, a snapshot, a verdict's bundle, a start, a bandwidth run."""
     folder = tmp_path_factory.mktemp("saved")
-    assert ncdiag("preflight", "--nodes", f"file:{TREE}", "--format", "json", "-o", folder / "findings.json").returncode == 3
+    assert (
+        ncdiag("preflight", "--nodes", f"file:{TREE}", "--format", "json", "-o", folder / "findings.json").returncode
+        == 3
+    )
     assert ncdiag("collect", "--nodes", f"file:{TREE}", "-o", folder / "snapshot.json").returncode == 3
     assert ncdiag("collect", "--nodes", f"file:{OTHER}", "-o", folder / "other.json").returncode == 3
     (folder / "bringup.json").write_text(json.dumps(samples.bringup()))
     (folder / "bandwidth.json").write_text(json.dumps(samples.bandwidth()))
     (folder / "timeline.json").write_text(json.dumps({"schema": 1, **samples.bringup()["timeline"]}))
-    states = [RankState(pid=40 + rank, node="gpu01", role="worker", rank=rank, world_size=2, state="T" if rank else "S") for rank in range(2)]
+    states = [
+        RankState(pid=40 + rank, node="gpu01", role="worker", rank=rank, world_size=2, state="T" if rank else "S")
+        for rank in range(2)
+    ]
     bundle.save(str(folder / "dump.tar.gz"), DumpContent(states, meta={"node": "gpu01", "version": "0"}))
     return folder
 
@@ -80,7 +86,9 @@ def test_snapshots_trees_and_findings_are_drawn(saved: Path) -> None:
         assert [node for node in page.all("svg") if node.attributes.get("class") == "tree"]
 
 
-@pytest.mark.parametrize("name", ["findings.json", "snapshot.json", "dump.tar.gz", "bringup.json", "bandwidth.json", "timeline.json"])
+@pytest.mark.parametrize(
+    "name", ["findings.json", "snapshot.json", "dump.tar.gz", "bringup.json", "bandwidth.json", "timeline.json"]
+)
 @pytest.mark.parametrize("format_", ["text", "json", "html", "junit", "prometheus"])
 def test_everything_saved_in_every_format(saved: Path, name: str, format_: str, tmp_path: Path) -> None:
     done = ncdiag("report", saved / name, "--format", format_, "-o", tmp_path / "out")
@@ -112,9 +120,15 @@ def test_a_bundle_concludes_as_diagnose_does(saved: Path) -> None:
 
 
 def test_several_results_are_one_report(saved: Path) -> None:
-    done = ncdiag("report", saved / "findings.json", saved / "bringup.json", saved / "bandwidth.json", "--format", "html")
+    done = ncdiag(
+        "report", saved / "findings.json", saved / "bringup.json", saved / "bandwidth.json", "--format", "html"
+    )
     page = Page(done.stdout)
-    assert [node.text.split(",")[0] for node in page.all("h2") if "part-title" in node.attributes.get("class", "")] == ["1. preflight", "2. bringup", "3. bandwidth"]
+    assert [node.text.split(",")[0] for node in page.all("h2") if "part-title" in node.attributes.get("class", "")] == [
+        "1. preflight",
+        "2. bringup",
+        "3. bandwidth",
+    ]
     assert done.returncode == 3, "the gravest of 3, 0 and 0"
     both = json.loads(ncdiag("report", saved / "findings.json", saved / "bringup.json", "--format", "json").stdout)
     assert [one["command"] for one in both["results"]] == ["preflight", "bringup"]
@@ -130,22 +144,42 @@ def test_snapshots_of_several_nodes_are_judged_together(saved: Path) -> None:
 def test_against_an_older_result(saved: Path, tmp_path: Path) -> None:
     data = json.loads((saved / "findings.json").read_text())
     gone = next(finding for finding in data["findings"] if finding["status"] == "warn")
-    old = {**data, "findings": [{**gone, "summary": "something else was wrong"}, *(one for one in data["findings"] if one is not gone)]}
+    old = {
+        **data,
+        "findings": [
+            {**gone, "summary": "something else was wrong"},
+            *(one for one in data["findings"] if one is not gone),
+        ],
+    }
     (tmp_path / "old.json").write_text(json.dumps(old))
     done = ncdiag("report", saved / "findings.json", "--against", tmp_path / "old.json", "--format", "json")
     comparison = json.loads(done.stdout)["comparison"]
     assert [one["summary"] for one in comparison["new"]] == [gone["summary"]]
     assert [one["summary"] for one in comparison["fixed"]] == ["something else was wrong"]
-    assert len(comparison["unchanged"]) == data["counts"]["warn"] + data["counts"]["unknown"] - 1 and not comparison["not_judged"]
+    assert (
+        len(comparison["unchanged"]) == data["counts"]["warn"] + data["counts"]["unknown"] - 1
+        and not comparison["not_judged"]
+    )
     text = ncdiag("report", saved / "findings.json", "--against", tmp_path / "old.json").stdout
     assert "1 new" in text and "1 fixed" in text
-    assert "Compared with" in ncdiag("report", saved / "findings.json", "--against", tmp_path / "old.json", "--format", "html").stdout
+    assert (
+        "Compared with"
+        in ncdiag("report", saved / "findings.json", "--against", tmp_path / "old.json", "--format", "html").stdout
+    )
 
 
 def test_from_standard_input(saved: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     argv = [sys.executable, "-m", "ncdiag", "report", "-", "--format", "junit"]
-    done = subprocess.run(argv, input=(saved / "findings.json").read_text(), check=False, capture_output=True, text=True, timeout=120, env=environment)
+    done = subprocess.run(
+        argv,
+        input=(saved / "findings.json").read_text(),
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env=environment,
+    )
     assert done.returncode == 3 and done.stdout.startswith("<?xml")
 
 
@@ -158,7 +192,10 @@ def test_from_standard_input(saved: Path) -> None:
         ('{"schema": 1, "command": "preflight"}', "neither findings nor causes"),
         ('{"schema": 1, "command": "preflight", "findings": [{"status": "fine"}]}', "findings[0] is damaged"),
         ('{"schema": 1, "command": "preflight", "findings": [7]}', "findings[0] is damaged"),
-        ('{"schema": 1, "command": "diagnose", "causes": [{"cause": "x", "confidence": "certain", "summary": ""}]}', "causes[0] is damaged"),
+        (
+            '{"schema": 1, "command": "diagnose", "causes": [{"cause": "x", "confidence": "certain", "summary": ""}]}',
+            "causes[0] is damaged",
+        ),
         ('{"schema": 1, "kind": "snapshot", "nodes": {"a": 3}}', "damaged snapshot"),
         pytest.param("[" * 100_000, "no JSON", id="deep"),
         ("", "no JSON"),
@@ -167,5 +204,7 @@ def test_from_standard_input(saved: Path) -> None:
 def test_what_is_no_result_is_one_line(tmp_path: Path, content: str, message: str) -> None:
     (tmp_path / "bad.json").write_text(content)
     done = ncdiag("report", tmp_path / "bad.json", "--format", "html")
-    assert done.returncode == 2 and message in done.stderr and "bad.json" in done.stderr and "Traceback" not in done.stderr
+    assert (
+        done.returncode == 2 and message in done.stderr and "bad.json" in done.stderr and "Traceback" not in done.stderr
+    )
     assert ncdiag("report", tmp_path / "missing.json").returncode == 2

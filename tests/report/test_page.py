@@ -22,7 +22,12 @@ RESULTS = {
     "many-ranks": [result_of(samples.bringup(300), "bringup.json"), samples.hang(300)],
     "bandwidth": [result_of(samples.bandwidth(), "bandwidth.json")],
     "many-pairs": [result_of(samples.bandwidth(90), "bandwidth.json")],
-    "all": [samples.preflight(), samples.hang(), result_of(samples.bringup(), "b.json"), result_of(samples.bandwidth(), "w.json")],
+    "all": [
+        samples.preflight(),
+        samples.hang(),
+        result_of(samples.bringup(), "b.json"),
+        result_of(samples.bandwidth(), "w.json"),
+    ],
     "nothing": [Result("preflight")],
 }
 
@@ -30,11 +35,15 @@ RESULTS = {
 @pytest.fixture(params=RESULTS)
 def page(request: pytest.FixtureRequest) -> Page:
     results = RESULTS[request.param]
-    return Page(render(results, compare([samples.preflight(2)], results, "old.json") if request.param == "all" else None))
+    return Page(
+        render(results, compare([samples.preflight(2)], results, "old.json") if request.param == "all" else None)
+    )
 
 
 def test_it_asks_for_nothing(page: Page) -> None:
-    assert not page.all("script", "iframe", "object", "embed", "img", "form", "base", "audio", "video", "use", "image", "foreignobject")
+    assert not page.all(
+        "script", "iframe", "object", "embed", "img", "form", "base", "audio", "video", "use", "image", "foreignobject"
+    )
     for node in page.nodes:
         for name, value in node.attributes.items():
             assert not name.startswith("on"), (node.tag, name)
@@ -101,13 +110,21 @@ def test_a_status_is_never_told_by_colour_alone(page: Page) -> None:
 def test_what_is_wrong_stands_before_the_rest() -> None:
     page = Page(render([samples.preflight()]))
     assert "2 things will stop the engine, or keep it from working, on gpu[02,04]." in page.all("h1")[0].text
-    kinds = [node.attributes["class"].split()[1] for node in page.all("article") if "finding" in node.attributes.get("class", "")]
+    kinds = [
+        node.attributes["class"].split()[1]
+        for node in page.all("article")
+        if "finding" in node.attributes.get("class", "")
+    ]
     assert kinds == ["fail", "fail", "warn", "warn"]
 
 
 def test_nodes_are_folded_and_figures_have_their_source() -> None:
     page = Page(render([samples.preflight()]))
-    clock = next(node for node in page.all("article") if "not synchronised" in node.text and "finding" in node.attributes["class"])
+    clock = next(
+        node
+        for node in page.all("article")
+        if "not synchronised" in node.text and "finding" in node.attributes["class"]
+    )
     assert "all 4 nodes" in clock.text and "adjtimex" in clock.text and "clock-skew" in clock.text
     assert "/sys/class/infiniband/mlx5_3/ports/1/state" in page.root.text
 
@@ -115,14 +132,21 @@ def test_nodes_are_folded_and_figures_have_their_source() -> None:
 def test_faults_are_marked_in_the_topology() -> None:
     page = Page(render([samples.preflight()]))
     boxes = [node for node in page.all("g") if "fault-" in node.attributes.get("class", "")]
-    assert [(node.attributes["class"].split()[1:], node.children[0].texts[0].split()[0]) for node in boxes] == [(["nic", "fault-fail"], "mlx5_3"), (["gpu", "fault-warn"], "GPU")]
+    assert [(node.attributes["class"].split()[1:], node.children[0].texts[0].split()[0]) for node in boxes] == [
+        (["nic", "fault-fail"], "mlx5_3"),
+        (["gpu", "fault-warn"], "GPU"),
+    ]
     assert len(page.all("article")) - 4 == 2, "nodes that are built alike are drawn once"
 
 
 def test_the_culprit_stands_first_among_the_ranks() -> None:
     page = Page(render([samples.hang()]))
     table = next(node for node in page.all("table") if node.attributes.get("class") == "ranks")
-    rows = [row for row in page.all("tr") if "tbody" in row.up() and table.tag in row.up() and "culprit" in row.attributes.get("class", "")]
+    rows = [
+        row
+        for row in page.all("tr")
+        if "tbody" in row.up() and table.tag in row.up() and "culprit" in row.attributes.get("class", "")
+    ]
     assert len(rows) == 1 and "holds up the others" in rows[0].text and "tokenize" in rows[0].text
     assert "0-4,6-7" in table.text
 

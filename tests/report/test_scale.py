@@ -20,9 +20,16 @@ NODES, RANKS = 1000, 8000
 def results() -> list[Result]:
     preflight = samples.preflight(NODES)
     # as many findings as the probes of a real preflight give
-    preflight.findings = [replace(one, probe=f"{one.probe}-{number}") for number in range(12) for one in preflight.findings]
+    preflight.findings = [
+        replace(one, probe=f"{one.probe}-{number}") for number in range(12) for one in preflight.findings
+    ]
     assert len(preflight.findings) > 45_000
-    return [preflight, samples.hang(RANKS), result_of(samples.bringup(RANKS), "b.json"), result_of(samples.bandwidth(NODES, 30), "w.json")]
+    return [
+        preflight,
+        samples.hang(RANKS),
+        result_of(samples.bringup(RANKS), "b.json"),
+        result_of(samples.bandwidth(NODES, 30), "w.json"),
+    ]
 
 
 def test_html_is_quick_and_small(results: list[Result]) -> None:

@@ -23,7 +23,14 @@ def snapshot(plan: Plan, *gpus: int | None, config: dict[str, Any] | None = None
         if count is None:
             nodes[name] = NodeFacts(name, unreachable="timed out")
             continue
-        facts["gpus"] = {"gpus": [{}] * count, "driver": None, "cuda": None, "open_modules": None, "hidden": [], "why": None}
+        facts["gpus"] = {
+            "gpus": [{}] * count,
+            "driver": None,
+            "cuda": None,
+            "open_modules": None,
+            "hidden": [],
+            "why": None,
+        }
         nodes[name] = NodeFacts(name, facts)
     return Snapshot(nodes, plan)
 
@@ -48,7 +55,9 @@ def test_gpus(plan: Plan, gpus: tuple[int | None, ...], status: str, cause: str 
 
 def test_node_with_a_missing_gpu_is_named() -> None:
     (finding,) = fits.judge(snapshot(Plan(tp=8, pp=4), 8, 8, 7, 8, 1))
-    assert finding.status.value == "fail" and "only 3 fit (8 on gpu[01-02,04]; 7 on gpu03; 1 on gpu05)" in finding.summary
+    assert (
+        finding.status.value == "fail" and "only 3 fit (8 on gpu[01-02,04]; 7 on gpu03; 1 on gpu05)" in finding.summary
+    )
 
 
 @pytest.mark.parametrize(
@@ -71,7 +80,10 @@ def test_possible_sizes_are_offered() -> None:
 
 def test_config_that_nobody_has_or_understands_is_unknown() -> None:
     assert next(fits.judge(snapshot(Plan(tp=8, model="/models/m"), 8))).status.value == "unknown"
-    assert next(fits.judge(snapshot(Plan(tp=8, model="/models/m"), 8, config={"model_type": "none"}))).status.value == "unknown"
+    assert (
+        next(fits.judge(snapshot(Plan(tp=8, model="/models/m"), 8, config={"model_type": "none"}))).status.value
+        == "unknown"
+    )
 
 
 def test_without_a_plan_nothing_is_said() -> None:

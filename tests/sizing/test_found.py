@@ -21,7 +21,13 @@ from tests.sizing.public_models import CONFIGS
 LINK = {"number": 0, "active": True, "remote": None, "to_gpu": False, "errors": 0}
 
 
-def gpu(name: str = "NVIDIA H100 80GB HBM3", memory_mib: int = 81559, sm: int | None = 90, nvlinks: list[dict[str, Any]] | None = [LINK], **more: Any) -> dict[str, Any]:  # noqa: B006
+def gpu(
+    name: str = "NVIDIA H100 80GB HBM3",
+    memory_mib: int = 81559,
+    sm: int | None = 90,
+    nvlinks: list[dict[str, Any]] | None = [LINK],
+    **more: Any,
+) -> dict[str, Any]:  # noqa: B006
     return {"name": name, "memory_total_mib": memory_mib, "sm": sm, "nvlinks": nvlinks, "mig": False, **more}
 
 
@@ -69,7 +75,16 @@ def test_models(one: dict[str, Any], name: str, domain: int, fp8: bool) -> None:
         (nodes(gpu01=[]), "the GPUs of gpu01 are not known: it has none"),
         (Snapshot({"gpu01": NodeFacts("gpu01", unreachable="no answer within 60 s")}), "no answer within 60 s"),
         (Snapshot({"gpu01": NodeFacts("gpu01", errors={"gpus": "took longer than 60 s"})}), "took longer than 60 s"),
-        (Snapshot({"gpu01": NodeFacts("gpu01", {"gpus": {"gpus": [], "why": "nvidia-smi: Driver/library version mismatch"}})}), "version mismatch"),
+        (
+            Snapshot(
+                {
+                    "gpu01": NodeFacts(
+                        "gpu01", {"gpus": {"gpus": [], "why": "nvidia-smi: Driver/library version mismatch"}}
+                    )
+                }
+            ),
+            "version mismatch",
+        ),
         (Snapshot(), "no node answered"),
     ],
 )
@@ -86,5 +101,10 @@ def test_command(tmp_path: Path) -> None:
     done = CliRunner().invoke(command, [str(tmp_path), *where, "--max-model-len", "8192", "--format", "json"])
     said = json.loads(done.stdout)
     assert (said["recommended"]["tp"], said["recommended"]["pp"], said["cluster"]["nodes"]) == (8, 2, 2)
-    for wrong in ([*where, "--gpus", "H100x8"], [*where, "--nodes-count", "2"], ["--nodes", "moon:1"], ["--nodes", "file:/no/such"]):
+    for wrong in (
+        [*where, "--gpus", "H100x8"],
+        [*where, "--nodes-count", "2"],
+        ["--nodes", "moon:1"],
+        ["--nodes", "file:/no/such"],
+    ):
         assert CliRunner().invoke(command, [str(tmp_path), *wrong]).exit_code == 2

@@ -59,10 +59,19 @@ CASES = (
     Case("file", "outside", "fifo", causes=_OUT, culprits=(1,), stage="program"),
     Case("sleep", "outside", "sleep", causes=_OUT, culprits=(1,), stage="program"),
     Case("child", "outside", "child", causes=_OUT, culprits=(1,), stage="program"),
-    Case("store-dns", "store", causes=("dns-unresponsive",), culprits=(0, 1, 2), some=True,
-         stage="rendezvous", private=True),
+    Case(
+        "store-dns",
+        "store",
+        causes=("dns-unresponsive",),
+        culprits=(0, 1, 2),
+        some=True,
+        stage="rendezvous",
+        private=True,
+    ),
     Case("died-zombie", "died", causes=("rank-died",), culprits=(1,)),
-    Case("skipped", "collectives", "skipped", world=4, causes=("collective-desync",), culprits=(2,), stage="collective"),
+    Case(
+        "skipped", "collectives", "skipped", world=4, causes=("collective-desync",), culprits=(2,), stage="collective"
+    ),
     Case("two-groups", "collectives", "two_groups", world=4, causes=("collective-desync",)),
     Case("two-groups-of-two", "collectives", "two_groups", world=2, causes=("collective-desync", "unresolved")),
     Case("receive-from-nobody", "collectives", "receive_from_nobody", world=2, causes=("unresolved",)),
@@ -76,8 +85,16 @@ CASES = (
     Case("plain-loop", "plain", "loop", causes=_OUT, culprits=(1,), stage="program", torch=False),
     Case("plain-sleep", "plain", "sleep", causes=_OUT, culprits=(1,), stage="program", torch=False),
     Case("plain-stopped", "plain", "stopped", causes=("rank-stopped",), culprits=(1,), stage="program", torch=False),
-    Case("plain-dns", "plain", "name", causes=("dns-unresponsive",), culprits=(1,), stage="program", torch=False,
-         private=True),
+    Case(
+        "plain-dns",
+        "plain",
+        "name",
+        causes=("dns-unresponsive",),
+        culprits=(1,),
+        stage="program",
+        torch=False,
+        private=True,
+    ),
     Case("plain-slow", "plain", "slow", torch=False),
 )
 
@@ -87,8 +104,9 @@ def torch_python() -> str | None:
     named = os.environ.get("NCDIAG_LAB_PYTHON")
     if named and Path(named).exists():
         return named
-    probe = subprocess.run([sys.executable, "-c", "import importlib.util as u; exit(u.find_spec('torch') is None)"],
-                           check=False)
+    probe = subprocess.run(
+        [sys.executable, "-c", "import importlib.util as u; exit(u.find_spec('torch') is None)"], check=False
+    )
     return sys.executable if probe.returncode == 0 else None
 
 
@@ -103,13 +121,17 @@ def _free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-_PRIVATE = ('set -e; mount --make-rprivate /; echo "nameserver 127.0.0.1" > "$PROGRAM_DIR/resolv.conf"; '
-            'echo "hosts: files dns" > "$PROGRAM_DIR/nsswitch.conf"; '
-            'echo "options timeout:30 attempts:5" >> "$PROGRAM_DIR/resolv.conf"; '
-            'mount --bind "$PROGRAM_DIR/resolv.conf" /etc/resolv.conf; '
-            'mount --bind "$PROGRAM_DIR/nsswitch.conf" /etc/nsswitch.conf; ip link set lo up; exec "$@"')
-_SILENT = "import socket, time\ns = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n" \
-          "s.bind(('127.0.0.1', 53))\ntime.sleep(3600)"
+_PRIVATE = (
+    'set -e; mount --make-rprivate /; echo "nameserver 127.0.0.1" > "$PROGRAM_DIR/resolv.conf"; '
+    'echo "hosts: files dns" > "$PROGRAM_DIR/nsswitch.conf"; '
+    'echo "options timeout:30 attempts:5" >> "$PROGRAM_DIR/resolv.conf"; '
+    'mount --bind "$PROGRAM_DIR/resolv.conf" /etc/resolv.conf; '
+    'mount --bind "$PROGRAM_DIR/nsswitch.conf" /etc/nsswitch.conf; ip link set lo up; exec "$@"'
+)
+_SILENT = (
+    "import socket, time\ns = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n"
+    "s.bind(('127.0.0.1', 53))\ntime.sleep(3600)"
+)
 
 
 @contextlib.contextmanager
@@ -124,14 +146,31 @@ def running(case: Case, python: str, place: Path) -> Iterator[list[subprocess.Po
             processes.append(inside)
             time.sleep(0.3)
         for rank in started:
-            environment = {**os.environ, "RANK": str(rank), "WORLD_SIZE": str(dict(case.sizes).get(rank, case.world)),
-                           "LOCAL_RANK": str(rank), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
-                           "FAULT": case.fault, "PROGRAM_DIR": str(place), "OMP_NUM_THREADS": "1",
-                           "GLOO_SOCKET_IFNAME": "lo", "PYTHONDONTWRITEBYTECODE": "1"}
+            environment = {
+                **os.environ,
+                "RANK": str(rank),
+                "WORLD_SIZE": str(dict(case.sizes).get(rank, case.world)),
+                "LOCAL_RANK": str(rank),
+                "MASTER_ADDR": "127.0.0.1",
+                "MASTER_PORT": str(port),
+                "FAULT": case.fault,
+                "PROGRAM_DIR": str(place),
+                "OMP_NUM_THREADS": "1",
+                "GLOO_SOCKET_IFNAME": "lo",
+                "PYTHONDONTWRITEBYTECODE": "1",
+            }
             enter = ["nsenter", f"--target={inside.pid}", "--mount", "--net"] if inside is not None else []
             with (place / f"rank{rank}.log").open("wb") as log:
-                processes.append(subprocess.Popen([*enter, python, str(PROGRAMS / f"{case.program}.py")], env=environment,
-                                                  stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True))
+                processes.append(
+                    subprocess.Popen(
+                        [*enter, python, str(PROGRAMS / f"{case.program}.py")],
+                        env=environment,
+                        stdout=log,
+                        stderr=log,
+                        stdin=subprocess.DEVNULL,
+                        start_new_session=True,
+                    )
+                )
         _wait_for([place / f"here-{rank}" for rank in started], place)
         time.sleep(1.0)
         yield processes[1:] if inside is not None else processes
@@ -148,9 +187,12 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _namespaces(place: Path) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(["unshare", "-n", "-m", "sh", "-c", _PRIVATE, "sh", sys.executable, "-c", _SILENT],
-                            env={**os.environ, "PROGRAM_DIR": str(place)}, stdin=subprocess.DEVNULL,
-                            start_new_session=True)
+    return subprocess.Popen(
+        ["unshare", "-n", "-m", "sh", "-c", _PRIVATE, "sh", sys.executable, "-c", _SILENT],
+        env={**os.environ, "PROGRAM_DIR": str(place)},
+        stdin=subprocess.DEVNULL,
+        start_new_session=True,
+    )
 
 
 def _wait_for(paths: list[Path], place: Path) -> None:

@@ -1,6 +1,6 @@
 """Runs every little program, looks at it with ncdiag's own sampler, and keeps what it saw in `recorded/NAME.json`.
 
-    NCDIAG_LAB_PYTHON=…/python python -m tests.stacks.record [NAME…]
+NCDIAG_LAB_PYTHON=…/python python -m tests.stacks.record [NAME…]
 """
 
 from __future__ import annotations
@@ -28,8 +28,11 @@ def look(case: Case, python: str, window_s: float = 1.5) -> list[Any]:
 
 def neutral(text: str, python: str) -> str:
     """The same with the paths of this machine replaced."""
-    paths = {str(Path(python).parent.parent): "/opt/engine", str(Path(__file__).parents[2]): "/opt/job",
-             str(Path(python).resolve().parent.parent): "/usr"}
+    paths = {
+        str(Path(python).parent.parent): "/opt/engine",
+        str(Path(__file__).parents[2]): "/opt/job",
+        str(Path(python).resolve().parent.parent): "/usr",
+    }
     for path, name in sorted(paths.items(), key=lambda item: -len(item[0])):
         text = text.replace(path, name)
     return text

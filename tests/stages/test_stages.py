@@ -21,63 +21,240 @@ def threads(*frames: str, name: str = "MainThread") -> list[dict[str, object]]:
 
 V0, V1 = "vllm/worker/worker.py", "vllm/v1/worker/gpu_worker.py"
 CASES = {
-    "0.6 worker waits for orders": (("get@multiprocessing/queues.py", "_run_worker_process@vllm/executor/multiproc_worker_utils.py"),
-                                    "worker", "ready", "orders"),
-    "0.6 store": (("_create_c10d_store@torch/distributed/rendezvous.py", "init_process_group@torch/distributed/distributed_c10d.py",
-                   f"init_device@{V0}"), "worker", "rendezvous", "store"),
-    "0.6 load": (("get_model@vllm/model_executor/model_loader/loader.py", f"load_model@{V0}"), "worker", "load-weights", None),
-    "0.6 profile": (("forward@vllm/model_executor/models/llama.py", f"determine_num_available_blocks@{V0}"), "worker", "profile", None),
+    "0.6 worker waits for orders": (
+        ("get@multiprocessing/queues.py", "_run_worker_process@vllm/executor/multiproc_worker_utils.py"),
+        "worker",
+        "ready",
+        "orders",
+    ),
+    "0.6 store": (
+        (
+            "_create_c10d_store@torch/distributed/rendezvous.py",
+            "init_process_group@torch/distributed/distributed_c10d.py",
+            f"init_device@{V0}",
+        ),
+        "worker",
+        "rendezvous",
+        "store",
+    ),
+    "0.6 load": (
+        ("get_model@vllm/model_executor/model_loader/loader.py", f"load_model@{V0}"),
+        "worker",
+        "load-weights",
+        None,
+    ),
+    "0.6 profile": (
+        ("forward@vllm/model_executor/models/llama.py", f"determine_num_available_blocks@{V0}"),
+        "worker",
+        "profile",
+        None,
+    ),
     "0.6 capture": (("capture_model@vllm/worker/model_runner.py",), "worker", "graph-capture", None),
-    "0.6 front end": (("poll@zmq/asyncio.py", "_wait_for_server_rpc@vllm/engine/multiprocessing/client.py"), "api-server", "wait-engine",
-                      "engine"),
-    "unqualified names of an old Python": (("wait_until_ready@vllm/distributed/device_communicators/shm_broadcast.py",
-                                            "worker_main@vllm/v1/executor/multiproc_executor.py"), "worker", "message-queues", "queue"),
-    "uniproc": (("~cudaMalloc", f"init_device@{V1}", "init_device@vllm/v1/executor/uniproc_executor.py",
-                 "EngineCore.__init__@vllm/v1/engine/core.py"), "engine-core", "init-device", None),
-    "old Ray executor": (("get@ray/_private/worker.py", "_init_workers_ray@vllm/executor/ray_distributed_executor.py"), "engine-core",
-                         "wait-workers", "workers"),
-    "Ray V2": (("get@ray/_private/worker.py", "RayExecutorV2._init_executor@vllm/v1/executor/ray_executor_v2.py"), "engine-core",
-               "wait-workers", "workers"),
-    "Ray placement": (("wait@ray/_private/worker.py", "_wait_until_pg_ready@vllm/executor/ray_utils.py"), "engine-core", "ray-placement",
-                      "cluster"),
-    "Ray connect": (("init@ray/_private/worker.py", "initialize_ray_cluster@vllm/v1/executor/ray_utils.py"), "engine-core",
-                    "ray-connect", "cluster"),
+    "0.6 front end": (
+        ("poll@zmq/asyncio.py", "_wait_for_server_rpc@vllm/engine/multiprocessing/client.py"),
+        "api-server",
+        "wait-engine",
+        "engine",
+    ),
+    "unqualified names of an old Python": (
+        (
+            "wait_until_ready@vllm/distributed/device_communicators/shm_broadcast.py",
+            "worker_main@vllm/v1/executor/multiproc_executor.py",
+        ),
+        "worker",
+        "message-queues",
+        "queue",
+    ),
+    "uniproc": (
+        (
+            "~cudaMalloc",
+            f"init_device@{V1}",
+            "init_device@vllm/v1/executor/uniproc_executor.py",
+            "EngineCore.__init__@vllm/v1/engine/core.py",
+        ),
+        "engine-core",
+        "init-device",
+        None,
+    ),
+    "old Ray executor": (
+        ("get@ray/_private/worker.py", "_init_workers_ray@vllm/executor/ray_distributed_executor.py"),
+        "engine-core",
+        "wait-workers",
+        "workers",
+    ),
+    "Ray V2": (
+        ("get@ray/_private/worker.py", "RayExecutorV2._init_executor@vllm/v1/executor/ray_executor_v2.py"),
+        "engine-core",
+        "wait-workers",
+        "workers",
+    ),
+    "Ray placement": (
+        ("wait@ray/_private/worker.py", "_wait_until_pg_ready@vllm/executor/ray_utils.py"),
+        "engine-core",
+        "ray-placement",
+        "cluster",
+    ),
+    "Ray connect": (
+        ("init@ray/_private/worker.py", "initialize_ray_cluster@vllm/v1/executor/ray_utils.py"),
+        "engine-core",
+        "ray-connect",
+        "cluster",
+    ),
     "Ray actor before its first call": (("main_loop@ray/_private/worker.py",), "ray-worker", "ray-actor", "orders"),
-    "headless": (("wait@multiprocessing/connection.py", "WorkerProc.wait_for_ready@vllm/v1/executor/multiproc_executor.py",
-                  "run_headless@vllm/entrypoints/cli/serve.py"), "headless", "wait-workers", "workers"),
-    "torchrun": (("wait@x.py", "_invoke_run@torch/distributed/elastic/agent/server/api.py"), "launcher", "wait-workers", "workers"),
-    "torchrun waits for nodes": (("next_rendezvous@torch/distributed/elastic/rendezvous/dynamic_rendezvous.py",), "launcher", "rendezvous",
-                                 "store"),
-    "external launcher": (("~waitForWorkers", "_create_c10d_store@torch/distributed/rendezvous.py",
-                           "init_process_group@torch/distributed/distributed_c10d.py", f"init_device@{V1}"), "script", "rendezvous",
-                          "store"),
-    "pynccl init": (("NCCLLibrary.ncclCommInitRank@vllm/distributed/device_communicators/pynccl_wrapper.py",
-                     "PyNcclCommunicator._init_comm@vllm/distributed/device_communicators/pynccl.py",
-                     "initialize_model_parallel@vllm/distributed/parallel_state.py"), "worker", "nccl-init", "peers"),
-    "unique id": (("broadcast@torch/distributed/distributed_c10d.py", "__init__@vllm/distributed/device_communicators/pynccl.py",
-                   "initialize_model_parallel@vllm/distributed/parallel_state.py"), "worker", "nccl-init", "peers"),
-    "NCCL of a script": (("~poll", "~ncclSocketPollConnect", "~socketTryAccept", "~bootstrapInit(int, void*)", "~ncclCommInitRankFunc",
-                          "all_reduce@torch/distributed/distributed_c10d.py", "main@/home/u/train.py"), "script", "nccl-init", "peers"),
-    "gloo mesh native": (("~gloo::transport::tcp::Pair::waitUntilConnected", "~gloo::rendezvous::Context::connectFullMesh",
-                          "new_group@torch/distributed/distributed_c10d.py", "main@/home/u/train.py"), "script", "groups", "peers"),
-    "work.wait of a script": (("~gloo::transport::tcp::UnboundBuffer::waitRecv(int*, std::chrono::duration<long>)", "main@/home/u/train.py"),
-                              "script", "collective", "peers"),
-    "GPU wait of a script": (("~cuStreamSynchronize", "~at::native::item", "main@/home/u/train.py"), "script", "collective", "gpu"),
-    "loader inside a step": (("~do_futex_wait", "Condition.wait@threading.py", "main@/home/u/train.py"), "script", "program", "lock"),
-    "download": (("recv_into@ssl.py", "snapshot_download@huggingface_hub/_snapshot_download.py",
-                  "download_weights_from_hf@vllm/model_executor/model_loader/weight_utils.py", f"load_model@{V1}"), "worker", "download",
-                 "hub"),
-    "lock of another download": (("acquire@filelock/_api.py", "get_lock@vllm/x.py", f"load_model@{V1}"), "worker", "load-weights", "lock"),
-    "name look-up in the store": (("~poll", "~__res_context_send", "~getnameinfo", "~c10d::TCPStore::TCPStore",
-                                   "_create_c10d_store@torch/distributed/rendezvous.py"), "worker", "rendezvous", "dns"),
-    "imports": (("<module>@torch/_inductor/codecache.py", "_find_and_load@<frozen importlib._bootstrap>", "<module>@vllm/x.py"), "worker",
-                "import", None),
-    "serving": (("dequeue@vllm/distributed/device_communicators/shm_broadcast.py", "get_response@vllm/v1/executor/multiproc_executor.py",
-                 "MultiprocExecutor.execute_model@vllm/v1/executor/multiproc_executor.py", "EngineCore.step@vllm/v1/engine/core.py"),
-                "engine-core", "serving", "workers"),
-    "a vLLM that nobody knows yet": (("sleep@vllm/v9/engine/new.py", "run@vllm/v9/engine/new.py"), "worker", "unknown", None),
-    "a store call of an unknown vLLM": (("_create_c10d_store@torch/distributed/rendezvous.py", "meet@vllm/v9/new.py"), "worker",
-                                        "rendezvous", "store"),
+    "headless": (
+        (
+            "wait@multiprocessing/connection.py",
+            "WorkerProc.wait_for_ready@vllm/v1/executor/multiproc_executor.py",
+            "run_headless@vllm/entrypoints/cli/serve.py",
+        ),
+        "headless",
+        "wait-workers",
+        "workers",
+    ),
+    "torchrun": (
+        ("wait@x.py", "_invoke_run@torch/distributed/elastic/agent/server/api.py"),
+        "launcher",
+        "wait-workers",
+        "workers",
+    ),
+    "torchrun waits for nodes": (
+        ("next_rendezvous@torch/distributed/elastic/rendezvous/dynamic_rendezvous.py",),
+        "launcher",
+        "rendezvous",
+        "store",
+    ),
+    "external launcher": (
+        (
+            "~waitForWorkers",
+            "_create_c10d_store@torch/distributed/rendezvous.py",
+            "init_process_group@torch/distributed/distributed_c10d.py",
+            f"init_device@{V1}",
+        ),
+        "script",
+        "rendezvous",
+        "store",
+    ),
+    "pynccl init": (
+        (
+            "NCCLLibrary.ncclCommInitRank@vllm/distributed/device_communicators/pynccl_wrapper.py",
+            "PyNcclCommunicator._init_comm@vllm/distributed/device_communicators/pynccl.py",
+            "initialize_model_parallel@vllm/distributed/parallel_state.py",
+        ),
+        "worker",
+        "nccl-init",
+        "peers",
+    ),
+    "unique id": (
+        (
+            "broadcast@torch/distributed/distributed_c10d.py",
+            "__init__@vllm/distributed/device_communicators/pynccl.py",
+            "initialize_model_parallel@vllm/distributed/parallel_state.py",
+        ),
+        "worker",
+        "nccl-init",
+        "peers",
+    ),
+    "NCCL of a script": (
+        (
+            "~poll",
+            "~ncclSocketPollConnect",
+            "~socketTryAccept",
+            "~bootstrapInit(int, void*)",
+            "~ncclCommInitRankFunc",
+            "all_reduce@torch/distributed/distributed_c10d.py",
+            "main@/home/u/train.py",
+        ),
+        "script",
+        "nccl-init",
+        "peers",
+    ),
+    "gloo mesh native": (
+        (
+            "~gloo::transport::tcp::Pair::waitUntilConnected",
+            "~gloo::rendezvous::Context::connectFullMesh",
+            "new_group@torch/distributed/distributed_c10d.py",
+            "main@/home/u/train.py",
+        ),
+        "script",
+        "groups",
+        "peers",
+    ),
+    "work.wait of a script": (
+        ("~gloo::transport::tcp::UnboundBuffer::waitRecv(int*, std::chrono::duration<long>)", "main@/home/u/train.py"),
+        "script",
+        "collective",
+        "peers",
+    ),
+    "GPU wait of a script": (
+        ("~cuStreamSynchronize", "~at::native::item", "main@/home/u/train.py"),
+        "script",
+        "collective",
+        "gpu",
+    ),
+    "loader inside a step": (
+        ("~do_futex_wait", "Condition.wait@threading.py", "main@/home/u/train.py"),
+        "script",
+        "program",
+        "lock",
+    ),
+    "download": (
+        (
+            "recv_into@ssl.py",
+            "snapshot_download@huggingface_hub/_snapshot_download.py",
+            "download_weights_from_hf@vllm/model_executor/model_loader/weight_utils.py",
+            f"load_model@{V1}",
+        ),
+        "worker",
+        "download",
+        "hub",
+    ),
+    "lock of another download": (
+        ("acquire@filelock/_api.py", "get_lock@vllm/x.py", f"load_model@{V1}"),
+        "worker",
+        "load-weights",
+        "lock",
+    ),
+    "name look-up in the store": (
+        (
+            "~poll",
+            "~__res_context_send",
+            "~getnameinfo",
+            "~c10d::TCPStore::TCPStore",
+            "_create_c10d_store@torch/distributed/rendezvous.py",
+        ),
+        "worker",
+        "rendezvous",
+        "dns",
+    ),
+    "imports": (
+        ("<module>@torch/_inductor/codecache.py", "_find_and_load@<frozen importlib._bootstrap>", "<module>@vllm/x.py"),
+        "worker",
+        "import",
+        None,
+    ),
+    "serving": (
+        (
+            "dequeue@vllm/distributed/device_communicators/shm_broadcast.py",
+            "get_response@vllm/v1/executor/multiproc_executor.py",
+            "MultiprocExecutor.execute_model@vllm/v1/executor/multiproc_executor.py",
+            "EngineCore.step@vllm/v1/engine/core.py",
+        ),
+        "engine-core",
+        "serving",
+        "workers",
+    ),
+    "a vLLM that nobody knows yet": (
+        ("sleep@vllm/v9/engine/new.py", "run@vllm/v9/engine/new.py"),
+        "worker",
+        "unknown",
+        None,
+    ),
+    "a store call of an unknown vLLM": (
+        ("_create_c10d_store@torch/distributed/rendezvous.py", "meet@vllm/v9/new.py"),
+        "worker",
+        "rendezvous",
+        "store",
+    ),
     "nothing known": (("f@/home/u/x.py",), "script", "program", None),
 }
 
@@ -129,21 +306,48 @@ def test_log_line(line: str) -> None:
 def test_order_and_words() -> None:
     names = [stage.name for stage in STAGES]
     assert len(set(names)) == len(names) and [order(name) for name in names] == list(range(len(names)))
-    assert order("rendezvous") < order("mesh") < order("nccl-init") < order("load-weights") < order("graph-capture") < order("ready")
+    assert (
+        order("rendezvous")
+        < order("mesh")
+        < order("nccl-init")
+        < order("load-weights")
+        < order("graph-capture")
+        < order("ready")
+    )
     assert all(describe(name) for name in names) and all(WAITING.values())
 
 
-@pytest.mark.parametrize(("name", "bare"), [
-    ("WorkerProc.wait_for_ready", "wait_for_ready"), ("f.<locals>.wrapper", "wrapper"), ("<module>", "<module>"),
-    ("c10d::TCPStore::waitForWorkers()", "waitForWorkers"), ("gloo::(anonymous namespace)::run<int>(std::string const&)", "run"),
-    ("bootstrapInit(int, ncclBootstrapHandle*, ncclComm*) [clone .cold]", "bootstrapInit"), ("poll@GLIBC_2.2", "poll")])
+@pytest.mark.parametrize(
+    ("name", "bare"),
+    [
+        ("WorkerProc.wait_for_ready", "wait_for_ready"),
+        ("f.<locals>.wrapper", "wrapper"),
+        ("<module>", "<module>"),
+        ("c10d::TCPStore::waitForWorkers()", "waitForWorkers"),
+        ("gloo::(anonymous namespace)::run<int>(std::string const&)", "run"),
+        ("bootstrapInit(int, ncclBootstrapHandle*, ncclComm*) [clone .cold]", "bootstrapInit"),
+        ("poll@GLIBC_2.2", "poll"),
+    ],
+)
 def test_bare_names(name: str, bare: str) -> None:
     assert function(name) == bare
 
 
-@pytest.mark.parametrize(("wchan", "syscall", "kind"), [
-    ("futex_wait_queue", "", "lock"), ("anon_pipe_read", "", "pipe"), ("wait_for_partner", "", "pipe"), ("fuse_get_req", "", "disk"),
-    ("rpc_wait_bit_killable", "", "disk"), ("hrtimer_nanosleep", "", "sleep"), ("0", "", None), ("", "openat 0xffffff9c", "disk"),
-    ("", "wait4(0x1)", "child"), ("", "running", None), ("ep_poll", "", None)])
+@pytest.mark.parametrize(
+    ("wchan", "syscall", "kind"),
+    [
+        ("futex_wait_queue", "", "lock"),
+        ("anon_pipe_read", "", "pipe"),
+        ("wait_for_partner", "", "pipe"),
+        ("fuse_get_req", "", "disk"),
+        ("rpc_wait_bit_killable", "", "disk"),
+        ("hrtimer_nanosleep", "", "sleep"),
+        ("0", "", None),
+        ("", "openat 0xffffff9c", "disk"),
+        ("", "wait4(0x1)", "child"),
+        ("", "running", None),
+        ("ep_poll", "", None),
+    ],
+)
 def test_kernel_waits(wchan: str, syscall: str, kind: str | None) -> None:
     assert wait_of_kernel(wchan, syscall) == kind

@@ -93,12 +93,20 @@ def compared(comparison: Comparison) -> Mapping[str, Any]:
     titles = (
         ("fail", "New", "was not there before", comparison.new),
         ("ok", "Fixed", "was there, was looked at again, and is gone", comparison.fixed),
-        ("unknown", "Not judged again", "was there; this time nothing looked at it, so it may still be", comparison.not_judged),
+        (
+            "unknown",
+            "Not judged again",
+            "was there; this time nothing looked at it, so it may still be",
+            comparison.not_judged,
+        ),
         ("warn", "Unchanged", "was there, and still is", comparison.unchanged),
     )
     return {
         "against": comparison.against,
-        "lists": [{"status": status, "title": title, "meaning": meaning, "items": _items(items), "count": len(items)} for status, title, meaning, items in titles],
+        "lists": [
+            {"status": status, "title": title, "meaning": meaning, "items": _items(items), "count": len(items)}
+            for status, title, meaning, items in titles
+        ],
     }
 
 
@@ -110,5 +118,12 @@ def _items(items: Sequence[Any]) -> list[Mapping[str, str]]:
     shown: list[Mapping[str, str]] = []
     for (status, what, rest, summary), nodes in grouped.items():
         named = one_line(fold(node for node in nodes if node))
-        shown.append({"status": status, "what": one_line(what), "where": f"{named} {one_line(rest)}".strip(), "summary": summary.replace("\0", nodes[0])})
+        shown.append(
+            {
+                "status": status,
+                "what": one_line(what),
+                "where": f"{named} {one_line(rest)}".strip(),
+                "summary": summary.replace("\0", nodes[0]),
+            }
+        )
     return shown

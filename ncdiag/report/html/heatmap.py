@@ -47,7 +47,10 @@ def view(pairs: Sequence[Pair]) -> Mapping[str, Any] | None:
         "size": SIZE,
         "label": LABEL,
         "cell": f"{size:.2f}",
-        "names": [{"text": _label(group, per), "at": f"{LABEL + (number + 0.5) * size:.2f}"} for number, group in enumerate(groups)],
+        "names": [
+            {"text": _label(group, per), "at": f"{LABEL + (number + 0.5) * size:.2f}"}
+            for number, group in enumerate(groups)
+        ],
         "font": f"{min(11.0, max(5.0, size * 0.7)):.1f}",
         "paths": _paths(cells, size),
         "numbers": _numbers(cells, size) if len(groups) <= NUMBERED else [],

@@ -28,15 +28,19 @@ def render(results: Sequence[Result], comparison: Comparison | None = None, titl
     top = max(parts, key=lambda part: part["head"].status.severity)
     names = list(dict.fromkeys(result.command for result in results))
     style = resources.files("ncdiag.report.html").joinpath("templates/style.css").read_text("utf-8")
-    text: str = _environment().get_template("page.html.j2").render(
-        title=title or one_line("ncdiag " + ", ".join(names)),
-        style=Markup(style),
-        version=__version__,
-        top=top,
-        parts=parts,
-        comparison=findings.compared(comparison) if comparison is not None else None,
-        labels=LABELS,
-        signs=SIGNS,
+    text: str = (
+        _environment()
+        .get_template("page.html.j2")
+        .render(
+            title=title or one_line("ncdiag " + ", ".join(names)),
+            style=Markup(style),
+            version=__version__,
+            top=top,
+            parts=parts,
+            comparison=findings.compared(comparison) if comparison is not None else None,
+            labels=LABELS,
+            signs=SIGNS,
+        )
     )
     return text
 

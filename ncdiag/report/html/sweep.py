@@ -23,13 +23,33 @@ def view(steps: Sequence[Step]) -> Mapping[str, Any] | None:
     for step in steps:
         table.setdefault((step.file, step.op, step.size_bytes), {})[step.in_place] = step
     rows = [_row(file, op, size, both) for (file, op, size), both in table.items()]
-    return {"rows": rows[:ROWS], "more": max(0, len(rows) - ROWS), "files": any(step.file for step in steps), "places": [place for place in (False, True) if any(step.in_place is place for step in steps)], "chart": _chart(steps)}
+    return {
+        "rows": rows[:ROWS],
+        "more": max(0, len(rows) - ROWS),
+        "files": any(step.file for step in steps),
+        "places": [place for place in (False, True) if any(step.in_place is place for step in steps)],
+        "chart": _chart(steps),
+    }
 
 
 def _row(file: str, op: str, size: int, both: Mapping[bool, Step]) -> Mapping[str, Any]:
     checked = [step.wrong for step in both.values() if step.wrong is not None]
-    figures = ({"busbw": _figure(step.busbw_gbytes_s, 4), "width": "" if step.half_width_gbytes_s is None else f"± {_figure(step.half_width_gbytes_s, 2)}"} if step else None for step in (both.get(False), both.get(True)))
-    return {"file": file, "op": op, "size": f"{size:,}", "figures": list(figures), "wrong": sum(checked) if checked else None}
+    figures = (
+        {
+            "busbw": _figure(step.busbw_gbytes_s, 4),
+            "width": "" if step.half_width_gbytes_s is None else f"± {_figure(step.half_width_gbytes_s, 2)}",
+        }
+        if step
+        else None
+        for step in (both.get(False), both.get(True))
+    )
+    return {
+        "file": file,
+        "op": op,
+        "size": f"{size:,}",
+        "figures": list(figures),
+        "wrong": sum(checked) if checked else None,
+    }
 
 
 def _figure(value: float, digits: int) -> str:
@@ -63,7 +83,11 @@ def _chart(steps: Sequence[Step]) -> Mapping[str, Any] | None:
         "left": LEFT,
         "right": WIDTH - RIGHT,
         "curves": [
-            {"name": one_line(name), "tone": 2 * number % TONES, "points": " ".join(f"{x(size):.1f},{y(max(value, 0.0)):.1f}" for size, value in curve.items())}
+            {
+                "name": one_line(name),
+                "tone": 2 * number % TONES,
+                "points": " ".join(f"{x(size):.1f},{y(max(value, 0.0)):.1f}" for size, value in curve.items()),
+            }
             for number, (name, curve) in enumerate(curves.items())
         ],
         "across": [{"y": f"{y(share * most):.1f}", "text": f"{share * most:.3g}"} for share in (0.5, 1.0)],

@@ -63,13 +63,22 @@ def _row(lane: Lane, end: float, tones: Mapping[str, int]) -> Mapping[str, Any]:
     for span in lane.spans:
         left = WIDTH * span.start_s / end
         width = max(WIDTH * span.end_s / end - left, 1.5)
-        bars.append({"x": f"{left:.1f}", "w": f"{width:.1f}", "tone": tones[span.stage], "title": f"{span.stage} {seconds(span.end_s - span.start_s)}"})
+        bars.append(
+            {
+                "x": f"{left:.1f}",
+                "w": f"{width:.1f}",
+                "tone": tones[span.stage],
+                "title": f"{span.stage} {seconds(span.end_s - span.start_s)}",
+            }
+        )
     last = lane.spans[-1]
     return {
         "name": one_line(lane.name),
         "node": one_line(lane.node),
         "bars": bars,
-        "ended": None if lane.ended_s is None else {"x": f"{WIDTH * min(lane.ended_s / end, 1):.1f}", "at": seconds(lane.ended_s)},
+        "ended": None
+        if lane.ended_s is None
+        else {"x": f"{WIDTH * min(lane.ended_s / end, 1):.1f}", "at": seconds(lane.ended_s)},
         "last": one_line(last.stage),
         "at": seconds(last.start_s),
         "said": ", ".join(one_line(bar["title"]) for bar in bars),
@@ -80,7 +89,11 @@ def _ticks(end: float) -> list[Mapping[str, str]]:
     """Round times; none so near the end that its label would not fit."""
     step = 10 ** math.floor(math.log10(end))
     step = next(size for size in (step / 5, step / 2, step, step * 2) if end / size <= 6)
-    return [{"left": f"{100 * number * step / end:.2f}", "label": f"{number * step:g} s"} for number in range(int(end / step) + 1) if number * step / end < 0.93]
+    return [
+        {"left": f"{100 * number * step / end:.2f}", "label": f"{number * step:g} s"}
+        for number in range(int(end / step) + 1)
+        if number * step / end < 0.93
+    ]
 
 
 def spread(lanes: Sequence[Lane]) -> list[Mapping[str, Any]]:
@@ -97,7 +110,12 @@ def spread(lanes: Sequence[Lane]) -> list[Mapping[str, Any]]:
         every = [one for one, _ in took_by]
         most, lane = max(took_by, key=lambda item: item[0])
         who = f"{lane.name} ({lane.node})" if lane.node else lane.name
-        row = {"stage": name, "tone": number % TONES, "count": len(every), "who": one_line(who) if len(every) > 1 else ""}
+        row = {
+            "stage": name,
+            "tone": number % TONES,
+            "count": len(every),
+            "who": one_line(who) if len(every) > 1 else "",
+        }
         rows.append({**row, "least": seconds(min(every)), "median": seconds(median(every)), "most": seconds(most)})
     return rows
 
@@ -111,4 +129,9 @@ def stages(lanes: Sequence[Lane]) -> list[str]:
 
 
 def _event(event: Event, end: float) -> Mapping[str, str]:
-    return {"at": seconds(event.at_s), "left": f"{100 * min(event.at_s / end, 1):.2f}", "what": event.what, "more": event.more}
+    return {
+        "at": seconds(event.at_s),
+        "left": f"{100 * min(event.at_s / end, 1):.2f}",
+        "what": event.what,
+        "more": event.more,
+    }

@@ -54,7 +54,11 @@ def _view(machine: Mapping[str, Any], findings: Sequence[Finding]) -> Mapping[st
     uses = _uses(machine, place)
     version = str(machine.get("nccl_version", ""))
     rules = f"by the rules of NCCL {version}" + (", assumed" if machine.get("nccl_version_assumed") else "")
-    origin = "a topology dump" if machine.get("origin") == "dump" else "/sys/bus/pci/devices, /sys/class/infiniband and the GPU driver"
+    origin = (
+        "a topology dump"
+        if machine.get("origin") == "dump"
+        else "/sys/bus/pci/devices, /sys/class/infiniband and the GPU driver"
+    )
     return {
         "broken": False,
         "name": one_line(fold(nodes)),
@@ -67,11 +71,18 @@ def _view(machine: Mapping[str, Any], findings: Sequence[Finding]) -> Mapping[st
         "height": ROW * min(len(rows), ROWS) + 4,
         "uses": uses,
         "nics": [one_line(nic["label"]) for nic in machine["nics"]],
-        "distances": [(one_line(gpu["label"]), [one_line(gpu["distance"].get(nic["label"], "")) for nic in machine["nics"]]) for gpu in machine["gpus"]],
+        "distances": [
+            (one_line(gpu["label"]), [one_line(gpu["distance"].get(nic["label"], "")) for nic in machine["nics"]])
+            for gpu in machine["gpus"]
+        ],
         "unused": [one_line(name) for name in machine.get("unused_nics", [])],
         "unproven": sorted({one for use in uses for one in use["unproven"]}),
         "remarks": [str(remark) for remark in machine.get("remarks", [])],
-        "faults": [{"label": rows[number].label, "status": fault.status.value, "text": fault.summary} for number, found in enumerate(faults) for fault in found],
+        "faults": [
+            {"label": rows[number].label, "status": fault.status.value, "text": fault.summary}
+            for number, found in enumerate(faults)
+            for fault in found
+        ],
         "source": f"{origin}, {rules}",
         "summary": _summary(machine, uses),
     }
@@ -117,7 +128,8 @@ def _drawn(row: Row, number: int, faults: Sequence[Finding]) -> Mapping[str, Any
         "w": BOX - left,
         "fault": "" if worst is None else worst.value,
         "slow": row.slow,
-        "title": f"{row.label} {row.busid} {row.detail}".strip() + "".join(f"; {fault.status.value}: {fault.summary}" for fault in faults),
+        "title": f"{row.label} {row.busid} {row.detail}".strip()
+        + "".join(f"; {fault.status.value}: {fault.summary}" for fault in faults),
     }
 
 
@@ -180,7 +192,9 @@ def _ways(uses: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     return ways
 
 
-def _faults(rows: Sequence[Row], machine: Mapping[str, Any], nodes: Sequence[str], findings: Sequence[Finding]) -> list[list[Finding]]:
+def _faults(
+    rows: Sequence[Row], machine: Mapping[str, Any], nodes: Sequence[str], findings: Sequence[Finding]
+) -> list[list[Finding]]:
     """The findings about each row: of a node drawn here, and about this device by its name or PCI address."""
     names = set(nodes)
     about: dict[str, list[Finding]] = {}
@@ -190,7 +204,12 @@ def _faults(rows: Sequence[Row], machine: Mapping[str, Any], nodes: Sequence[str
             known = about.setdefault(device.partition(":")[0] if device.count(":") == 1 else device, [])
             if all(one.summary != finding.summary for one in known) and len(known) < 8:
                 known.append(finding)
-    return [[] if row.kind == "cpu" else [*about.get(row.label.lower(), []), *(about.get(row.busid.lower(), []) if row.busid else [])] for row in rows]
+    return [
+        []
+        if row.kind == "cpu"
+        else [*about.get(row.label.lower(), []), *(about.get(row.busid.lower(), []) if row.busid else [])]
+        for row in rows
+    ]
 
 
 def _summary(machine: Mapping[str, Any], uses: Sequence[Mapping[str, Any]]) -> str:

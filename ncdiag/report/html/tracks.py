@@ -15,7 +15,14 @@ def tracks(spans: Sequence[tuple[int, int]]) -> list[int]:
     chosen = [0] * len(spans)
     for index in sorted(range(len(spans)), key=lambda index: (spans[index][1] - spans[index][0], index)):
         start, end = spans[index]
-        track = next((number for number, others in enumerate(taken) if all(end < first or last < start for first, last in others)), len(taken))
+        track = next(
+            (
+                number
+                for number, others in enumerate(taken)
+                if all(end < first or last < start for first, last in others)
+            ),
+            len(taken),
+        )
         if track == len(taken):
             taken.append([])
         taken[track].append((start, end))

@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Callable, Sequence
 from typing import Any
 
 sys.path.insert(0, "/lab")
@@ -260,10 +261,10 @@ def while_addresses_come_and_go(probe: Any) -> list[list[int]]:
         number = 1
         while not stop.is_set():
             do(
-                f"ip addr add 10.77.5.{number}/24 dev veth0",
-                *([f"ip addr del 10.77.5.{number - 1}/24 dev veth0"] if number > 1 else []),
+                f"ip addr add 10.77.5.{number}/32 dev veth0",
+                f"ip addr del 10.77.5.{(number - 2) % 250 + 1}/32 dev veth0",
             )
-            number += 1
+            number = number % 250 + 1
 
     moving = threading.Thread(target=move, daemon=True)
     moving.start()
@@ -280,45 +281,43 @@ def shown(*argv: str) -> str:
     )
 
 
+def one_setup(
+    name: str, setup: Callable[[], None], pairs: Sequence[tuple[int, int]], probes: list[Any]
+) -> dict[str, Any]:
+    """What ncdiag reads there, what the system's own tools say of it, and the connections tried."""
+    setup()
+    settled()
+    begun = time.monotonic()
+    told = look(name, probes)
+    read = time.monotonic()
+    told["taken"] = taken(told["tables"])
+    told["devinfo"] = shown("ibv_devinfo", "-v")
+    told["addresses"] = json.loads(shown("ip", "-j", "addr"))
+    tries = time.monotonic()
+    told["connections"] = [connect("ibv_rc_pingpong", pair) for pair in dict.fromkeys([told["taken"], *pairs])]
+    if setup in (one_address_each, uneven):
+        told["connections"] += [connect("ib_write_bw", pair) for pair in pairs[:2]]
+    parts = {"look": read - begun, "tools": tries - read, "connections": time.monotonic() - tries}
+    print(name, {part: round(took, 1) for part, took in parts.items()}, flush=True)
+    return told
+
+
 def main() -> None:
     everything = registry.load()
     concerned = everything.sources(CONCERNED)
     result: dict[str, Any] = {"setups": {}}
     rules()
     for setup, pairs in SETUPS:
-        begun = time.monotonic()
         name = setup.__name__.replace("_", "-")
         try:
-            setup()
-            settled()
-            built = time.monotonic()
-            told = look(name, concerned)
-            read = time.monotonic()
-            told["taken"] = taken(told["tables"])
-            told["devinfo"] = shown("ibv_devinfo", "-v")
-            told["addresses"] = json.loads(shown("ip", "-j", "addr"))
-            listed = time.monotonic()
-            todo = list(dict.fromkeys([told["taken"], *pairs]))
-            told["connections"] = [connect("ibv_rc_pingpong", pair) for pair in todo]
-            if setup in (one_address_each, uneven):
-                told["connections"] += [connect("ib_write_bw", pair) for pair in pairs[:2]]
+            result["setups"][name] = one_setup(name, setup, pairs, concerned)
             if setup is one_address_each:
                 result["payload"] = shown("python3", "-S", "-I", "/lab/payload.zip")
                 look("soft-roce", everything.sources(everything))
                 result["moving"] = while_addresses_come_and_go(everything["roce-gid"])
-            result["setups"][name] = told
         except Exception:
             result["setups"][name] = {"broke": traceback.format_exc()}
         down()
-        print(
-            name,
-            round(time.monotonic() - begun, 1),
-            "s; look",
-            round(read - built, 1),
-            "list",
-            round(listed - read, 1),
-            flush=True,
-        )
     with open("/out/result.json", "w") as file:
         json.dump(result, file)
 
