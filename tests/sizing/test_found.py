@@ -25,9 +25,9 @@ def gpu(
     name: str = "NVIDIA H100 80GB HBM3",
     memory_mib: int = 81559,
     sm: int | None = 90,
-    nvlinks: list[dict[str, Any]] | None = [LINK],
+    nvlinks: list[dict[str, Any]] | None = [LINK],  # noqa: B006
     **more: Any,
-) -> dict[str, Any]:  # noqa: B006
+) -> dict[str, Any]:
     return {"name": name, "memory_total_mib": memory_mib, "sm": sm, "nvlinks": nvlinks, "mig": False, **more}
 
 
