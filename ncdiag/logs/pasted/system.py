@@ -88,7 +88,7 @@ _STOP = ("do_signal_stop", "ptrace_stop", "do_freezer_trap", "__refrigerator")  
 class Processes:
     """`ps` with and without its heading: stopped processes of the engine, and workers that lost their parent."""
 
-    triggers = ("%CPU %MEM", "  PID ", " PID TTY", "STAT", " PPID", " Tl ", " T ", " Tsl ", " Tl+ ", " T+ ", *_STOP)
+    triggers = ("%CPU %MEM", "  PID ", " PID TTY", "STAT", "PPID", "Tl ", "Tsl ", "Tl+ ", "T+ ", *_STOP)
 
     def __init__(self) -> None:
         self._stopped: list[tuple[str, Line]] = []
