@@ -17,8 +17,9 @@ from ncdiag.logs.model import Line, Rule, signal, split_prefix, without_guesses
 from ncdiag.nccl.lines import clean
 
 LINE_LIMIT = 64 * 1024  # bytes of a line that are read
-SHAPES_LIMIT = 200_000  # remembered shapes of lines without a literal
-SHAPE_LIMIT = 400  # bytes of a shape that is remembered
+SHAPES_LIMIT = 32 << 20  # bytes of remembered shapes of lines without a literal
+SHAPE_COST = 100  # bytes that remembering a shape takes beside its own
+SHAPE_LIMIT = 4096  # bytes of a shape that is remembered
 ALIKE_LIMIT = 4  # matches of one rule in one source that are kept; the rest is counted
 MATCHES_LIMIT = 400  # of one rule over all sources
 MATCHED_LIMIT = 100_000  # lines
@@ -105,6 +106,7 @@ class Scanner:
                 self._triggers.setdefault(self._each.match(literal)[1], []).append((literal, reader))  # type: ignore[index]
         self._readers = readers
         self._boring: set[bytes] = set()
+        self._kept = 0  # bytes of them
         self._active: list[Reader] = []
         self._pending: list[_Pending] = []
         self._alike: dict[tuple[int, str], int] = {}
@@ -134,8 +136,9 @@ class Scanner:
                 if shape in boring:
                     continue
                 if hint(raw) is None:
-                    if len(boring) < SHAPES_LIMIT and len(shape) < SHAPE_LIMIT:
+                    if self._kept < SHAPES_LIMIT and len(shape) < SHAPE_LIMIT:
                         boring.add(shape)
+                        self._kept += len(shape) + SHAPE_COST
                     continue
             for part in raw.split(b"\r"):  # states of a progress bar
                 before, text = split_prefix(clean(part[:LINE_LIMIT]).decode("utf-8", "replace"))
