@@ -30,6 +30,8 @@ class Case:
     causes: tuple[str, ...] = FINE
     """What a dump of all ranks may conclude; the best first. Empty: the ranks end by themselves, the logs tell."""
     culprits: tuple[int, ...] = ()
+    stage: str = ""
+    """The culprits' stage; empty where it is left to chance."""
     logs: tuple[str, ...] | None = None
     """What the logs of all ranks alone may conclude, where that differs from `causes`."""
     decidable: str = "yes"
@@ -95,21 +97,21 @@ CASES = (
     Case("slow-link", "1 MB/s towards host 1", (*FINE, *_NOTHING), env={"JOB_ELEMENTS": str(8 << 20)}, until="step 1", act=(("slow", 1),),
          logs=OVER_TCP),
     Case("busy-neighbour", "another program computes on the last GPU", neighbour="busy", alone=True, logs=OVER_TCP),
-    Case("decoy-interface", "rank 1 uses docker0", ("socket-ifname-wrong",), (1,), env_of={1: {"NCCL_SOCKET_IFNAME": "docker0"}}, env=SHORT, until="met", end_s=22),
+    Case("decoy-interface", "rank 1 uses docker0", ("socket-ifname-wrong",), (1,), env_of={1: {"NCCL_SOCKET_IFNAME": "docker0"}}, env=SHORT, until="met", end_s=22, stage="nccl-init"),
     Case("decoy-interface-of-four", "host 1 uses docker0", ("socket-ifname-wrong",), (2, 3), hosts=FOUR, until="met",
-         env_of={2: {"NCCL_SOCKET_IFNAME": "docker0"}, 3: {"NCCL_SOCKET_IFNAME": "docker0"}}),
+         env_of={2: {"NCCL_SOCKET_IFNAME": "docker0"}, 3: {"NCCL_SOCKET_IFNAME": "docker0"}}, stage="nccl-init"),
     Case("no-such-interface", "NCCL_SOCKET_IFNAME names no interface", (), env={"NCCL_SOCKET_IFNAME": "ib7", **SHORT}, until="met", logs=("socket-ifname-wrong",), end_s=15),
     Case("no-such-interface-of-one", "NCCL_SOCKET_IFNAME of rank 1 names no interface", ("rank-missing", "rank-died", "socket-ifname-wrong"), (1,), until="met", end_s=22,
          env=SHORT, env_of={1: {"NCCL_SOCKET_IFNAME": "ib7"}}, logs=("socket-ifname-wrong",)),
-    Case("loopback", "NCCL_SOCKET_IFNAME=lo", ("socket-ifname-wrong",), (0, 1), env={"NCCL_SOCKET_IFNAME": "lo", **SHORT}, until="met", end_s=22),
+    Case("loopback", "NCCL_SOCKET_IFNAME=lo", ("socket-ifname-wrong",), (0, 1), env={"NCCL_SOCKET_IFNAME": "lo", **SHORT}, until="met", end_s=22, stage="nccl-init"),
     Case("missing-rank", "rank 1 is not started", ("rank-missing",), (1,), absent=(1,), until="start", env=SHORT, end_s=22),
     Case("missing-host", "host 1 is not started", ("rank-missing",), (2, 3), hosts=FOUR, absent=(2, 3), until="start", decidable="no"),
-    Case("late-rank", "rank 1 sleeps before it meets the store", _OUTSIDE, (1,), fault=("late", 1), until="start", settle_s=12, decidable="no", one_host=("rank-missing",)),
-    Case("late-first-collective", "rank 1 sleeps before its first collective", _OUTSIDE, (1,), fault=("late_init", 1), until="met", decidable="no"),
-    Case("late-first-collective-of-four", "rank 2 sleeps before its first collective", _OUTSIDE, (2,), hosts=FOUR, fault=("late_init", 2), until="met", decidable="no"),
-    Case("stopped-rank", "SIGSTOP to rank 1", ("rank-stopped",), (1,), act=(("stop", 1),), env=SHORT, end_s=22, decidable="no"),
-    Case("stopped-rank-of-four", "SIGSTOP to rank 2", ("rank-stopped",), (2,), hosts=FOUR, act=(("stop", 2),), env=SHORT, end_s=22, decidable="no"),
-    Case("stopped-in-bootstrap", "SIGSTOP to rank 1 before its first collective", ("rank-stopped",), (1,), act=(("stop", 1),), gate=True, until="met", decidable="no"),
+    Case("late-rank", "rank 1 sleeps before it meets the store", _OUTSIDE, (1,), fault=("late", 1), until="start", settle_s=12, decidable="no", one_host=("rank-missing",), stage="program"),
+    Case("late-first-collective", "rank 1 sleeps before its first collective", _OUTSIDE, (1,), fault=("late_init", 1), until="met", decidable="no", stage="program"),
+    Case("late-first-collective-of-four", "rank 2 sleeps before its first collective", _OUTSIDE, (2,), hosts=FOUR, fault=("late_init", 2), until="met", decidable="no", stage="program"),
+    Case("stopped-rank", "SIGSTOP to rank 1", ("rank-stopped",), (1,), act=(("stop", 1),), env=SHORT, end_s=22, decidable="no", stage="collective"),
+    Case("stopped-rank-of-four", "SIGSTOP to rank 2", ("rank-stopped",), (2,), hosts=FOUR, act=(("stop", 2),), env=SHORT, end_s=22, decidable="no", stage="collective"),
+    Case("stopped-in-bootstrap", "SIGSTOP to rank 1 before its first collective", ("rank-stopped",), (1,), act=(("stop", 1),), gate=True, until="met", decidable="no", stage="program"),
     Case("forced-ib", "NCCL_NET=IB without a device", (), env={"NCCL_NET": "IB", **SHORT}, until="met", logs=("net-plugin-forced-unavailable", "rdma-unavailable"), end_s=15),
     Case("duplicate-gpu", "two ranks of one host on GPU 0", (), hosts=((0, 0),), env=SHORT, until="met", logs=("duplicate-gpu",), end_s=15),
     Case("other-size", "rank 2 calls another size; it works, with wrong sums", _SILENT, (2,), hosts=FOUR, fault=("size", 2), until="fault", env=SHORT, end_s=22, decidable="no"),
@@ -117,11 +119,11 @@ CASES = (
     Case("other-collective", "rank 1 calls an all-gather; it works, with wrong sums", _SILENT, (1,), hosts=FOUR, fault=("gather", 1), until="fault", env=SHORT, end_s=22, decidable="no"),
     Case("other-operation", "rank 1 calls a broadcast; it works, with wrong sums", _SILENT, (1,), hosts=FOUR, fault=("operation", 1), until="fault", env=SHORT, end_s=22, decidable="no"),
     Case("skipped-collective", "rank 3 leaves one of 60 all-reduces out", (*_OUTSIDE, *_DESYNC), (3,), hosts=FOUR, fault=("skip", 3), until="fault",
-         env={**SHORT, "JOB_STEPS": "60"}, end_s=22),
+         env={**SHORT, "JOB_STEPS": "60"}, end_s=22, stage="program"),
     Case("two-groups", "ranks 2 and 3 use two groups in the other order", _DESYNC, (), hosts=FOUR, fault=("two_groups", 0), until="fault", decidable="no"),
-    Case("loader", "rank 2 sleeps in its loader", _OUTSIDE, (2,), hosts=FOUR, fault=("sleep", 2), env=SHORT, end_s=22, decidable="partly", one_host=_DESYNC),
-    Case("loader-of-two", "rank 0 waits for a lock", _OUTSIDE, (0,), fault=("lock", 0), decidable="no", one_host=_DESYNC),
-    Case("endless-loop", "rank 1 computes for ever in Python", _OUTSIDE, (1,), hosts=ONE_HOST, fault=("loop", 1), decidable="no"),
+    Case("loader", "rank 2 sleeps in its loader", _OUTSIDE, (2,), hosts=FOUR, fault=("sleep", 2), env=SHORT, end_s=22, decidable="partly", one_host=_DESYNC, stage="program"),
+    Case("loader-of-two", "rank 0 waits for a lock", _OUTSIDE, (0,), fault=("lock", 0), decidable="no", one_host=_DESYNC, stage="program"),
+    Case("endless-loop", "rank 1 computes for ever in Python", _OUTSIDE, (1,), hosts=ONE_HOST, fault=("loop", 1), decidable="no", stage="program"),
     Case("endless-kernel", "a kernel of rank 1 does not end", _NOTHING, (), fault=("busy_gpu", 1), decidable="no"),
     Case("killed-rank", "rank 3 kills itself", ("rank-died", "rank-missing"), (3,), hosts=FOUR, fault=("die", 3), env=SHORT, end_s=22, settle_s=4),
     Case("killed-rank-one-host", "rank 1 kills itself", ("rank-died", "rank-missing"), (1,), hosts=ONE_HOST, fault=("die", 1), env=SHORT, end_s=22, settle_s=4, decidable="no"),

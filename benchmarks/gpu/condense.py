@@ -126,7 +126,7 @@ def condense(folder: Path, case: Any) -> None:
 
 
 def truth(case: Any, result: dict[str, Any]) -> dict[str, Any]:
-    return {"done": case.done, "causes": list(case.causes), "culprits": list(case.culprits), "one_host": list(case.one_host),
+    return {"done": case.done, "causes": list(case.causes), "culprits": list(case.culprits), "stage": case.stage, "one_host": list(case.one_host),
             "logs": list(case.causes if case.logs is None else case.logs), "decidable": case.decidable,
             "seconds": {name: dump.get("seconds") for name, dump in sorted(result["dumps"].items())}}
 
@@ -142,7 +142,7 @@ def main(folders: list[Path]) -> int:
     for name, folder in sorted(chosen.items()):
         condense(folder, known[name])
         truths[name] = truth(known[name], json.loads((folder / "result.json").read_text()))
-    for place, keys in ((STACKS, ("done", "causes", "culprits", "one_host", "seconds")), (LOGS, ("done", "logs", "decidable"))):
+    for place, keys in ((STACKS, ("done", "causes", "culprits", "stage", "one_host", "seconds")), (LOGS, ("done", "logs", "decidable"))):
         kept = {name: {key: said[key] for key in keys} for name, said in truths.items() if (place / name).is_dir()}
         (place / "truth.yaml").write_text(yaml.safe_dump(kept, sort_keys=False, width=160))
         print(f"{place}: {len(kept)} cases, {sum(file.stat().st_size for file in place.rglob('*') if file.is_file()) / 1e6:.1f} MB")

@@ -38,6 +38,8 @@ class Case:
     done: str
     causes: tuple[str, ...] = FINE
     culprits: tuple[int, ...] = ()
+    stage: str = ""
+    """The culprits' stage; empty where it is left to chance."""
     logs: tuple[str, ...] | None = None
     decidable: str = "yes"
     one_host: tuple[str, ...] = ()
@@ -66,10 +68,10 @@ CASES = (
     Case("vllm-healthy-pp", "PP=2 over two hosts, becomes ready", parallel="pp", logs=OVER_TCP),
     Case("vllm-healthy-one-host", "TP=2 on one host, becomes ready", hosts=1),
     Case("vllm-missing-node", "node 1 is not started", ("rank-missing",), (1,), absent=(1,), decidable="no"),
-    Case("vllm-decoy", "NCCL_SOCKET_IFNAME=docker0 on node 1", ("socket-ifname-wrong",), (1,), env_of={1: {"NCCL_SOCKET_IFNAME": "docker0"}}),
+    Case("vllm-decoy", "NCCL_SOCKET_IFNAME=docker0 on node 1", ("socket-ifname-wrong",), (1,), env_of={1: {"NCCL_SOCKET_IFNAME": "docker0"}}, stage="nccl-init"),
     Case("vllm-decoy-gloo", "GLOO_SOCKET_IFNAME=docker0 on node 1; node 1 dials, so it does no harm", env_of={1: {"GLOO_SOCKET_IFNAME": "docker0"}}, logs=OVER_TCP),
     Case("vllm-host-ip", "VLLM_HOST_IP of node 0 is the address of docker0", ("node-ip-wrong-interface",), (), env_of={0: {"VLLM_HOST_IP": "172.17.0.1"}}, dump_s=25, decidable="no"),
-    Case("vllm-stopped-loading", "SIGSTOP to the worker of node 1 while it loads", ("rank-stopped",), (1,), at="load", act=("stop", 1), dump_s=20, decidable="no"),
+    Case("vllm-stopped-loading", "SIGSTOP to the worker of node 1 while it loads", ("rank-stopped",), (1,), at="load", act=("stop", 1), dump_s=20, decidable="no", stage="load-weights"),
     Case("vllm-stopped-serving", "SIGSTOP to the worker of node 1 when it is ready", ("rank-stopped",), (1,), at="ready", act=("stop", 1), request=True, dump_s=15, decidable="no"),
     Case("vllm-killed-serving", "SIGKILL to the worker of node 1 when it is ready", ("rank-died", "rank-missing"), (), at="ready", act=("kill", 1), request=True, dump_s=4,
          logs=("rank-died", "rank-missing", "unresolved"), decidable="no"),

@@ -71,8 +71,8 @@ def command(
     """Which rank holds up the others, and why. PID: any process of the engine.
 
     Looks at the whole family of processes of PID on this machine: stacks, sockets, kernel state, progress over a few seconds, logs, NCCL RAS,
-    flight recorder. Only reads; the processes are paused for milliseconds and run on. Exit code: 0 nothing hangs, 1 somebody holds up the
-    others or failed, 3 what could be read does not tell.
+    flight recorder. Only reads; a process is paused for milliseconds, for up to a second where its native frames are read (--native none leaves
+    them out), and runs on. Exit code: 0 nothing hangs, 1 somebody holds up the others or failed, 3 what could be read does not tell.
     """
     from ncdiag.hang.dump import Request, dump
     from ncdiag.processes.family import FamilyError

@@ -1,7 +1,7 @@
 """Python and native stacks of one process, by py-spy's JSON.
 
-py-spy seizes the target's threads with ptrace for the few milliseconds of a read and lets them go by itself, even when it is ended; no signal
-is sent. A stopped, traced, frozen or D-state thread never answers that, so such a process is read without pausing it.
+py-spy seizes the target's threads with ptrace for the few milliseconds of a read (native frames of a large program: up to a second) and
+lets them go by itself, even when it is ended; no signal is sent. A stopped, traced, frozen or D-state thread never answers that, so such a process is read without pausing it.
 
 Native frames of a process in another pid namespace (a container, seen from its machine) can only be read from inside that namespace: from
 outside py-spy 0.4 ends with UNW_EBADREG. So py-spy then runs there, with this machine's own files.

@@ -25,6 +25,8 @@ class Truth:
     causes: tuple[str, ...] = ()
     """Of a dump of all hosts; the best first. Empty: nobody stood when the dump was taken."""
     culprits: tuple[int, ...] = ()
+    stage: str = ""
+    """The culprits'; empty where it is left to chance."""
     one_host: tuple[str, ...] = ()
     """Of a dump of one host alone, besides `causes`."""
     logs: tuple[str, ...] = ()

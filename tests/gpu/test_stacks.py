@@ -22,6 +22,7 @@ def check(verdict: Verdict, truth: Truth) -> None:
     elif first.cause not in ("unresolved", *FINE):
         named = sorted({rank.rank for rank in verdict.culprits if rank.rank is not None})
         assert named == sorted(truth.culprits) or not named, f"{truth.done}: {verdict.summary}"
+        assert not truth.stage or {rank.stage for rank in verdict.culprits} <= {truth.stage}, verdict.culprits
         assert first.evidence and first.remedy
 
 
