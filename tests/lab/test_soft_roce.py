@@ -10,6 +10,7 @@ import ipaddress
 import json
 import os
 import re
+import shutil
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -75,6 +76,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Lab:
             try:
                 machine.run(folder, fetch(kept))
             except NotHere as reason:
+                shutil.rmtree(out, ignore_errors=True)
                 pytest.skip(str(reason))
     assert (out / "result.json").exists(), (out / "log").read_text() if (out / "log").exists() else "no log"
     return Lab(out)
