@@ -152,6 +152,8 @@ def _by_peer(cause: Cause, states: Sequence[RankState]) -> None:
 
 def place(cause: Cause, timeline: Timeline, nodes: Sequence[str]) -> None:
     """Adds node and rank where the lines that the cause rests on say them. The command itself runs on the first of `nodes`."""
+    if cause.cause == "rank-missing":
+        return  # it is where nothing is said
     pids = {row.pid: row for row in timeline.rows}
     for item in cause.evidence:
         node = item.source.partition(":")[0]

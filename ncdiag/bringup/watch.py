@@ -226,10 +226,10 @@ class Watch:
         )
         verdict = content.verdict()
         cause = verdict.cause
-        for found in verdict.causes:
-            verdicts.place(found, self.timeline, [answer["node"] for answer in answers])
         if cause is not None:
             verdicts.complete(cause, verdict, answers, self.engine.nodes)
+        for found in verdict.causes:
+            verdicts.place(found, self.timeline, [answer["node"] for answer in answers])
         mark = signature(
             verdict.kind,
             cause.cause if cause else "",

@@ -33,7 +33,7 @@ class Fault:
     """The causes that are right; `healthy` or `slow`: it must come up without a finding."""
     node: str | None = None
     rank: int | None = None
-    """Where it is, where that can be known; either is enough."""
+    """Where it is, where that can be known; one of them must be said, and none may be said wrong."""
     stages: tuple[str, ...] = ()
     """The stages that are right; empty where a start that ended has none."""
     quick: bool = False
@@ -47,17 +47,10 @@ class Fault:
         if found.get("cause") not in self.causes:
             wrong.append(f"cause {found.get('cause')} ({found.get('confidence')}), not {' or '.join(self.causes)}")
         where = found.get("where", {})
-        if self.node is not None or self.rank is not None:
-            named = [
-                value
-                for value in (
-                    (where.get("node") == self.node) if self.node else None,
-                    (where.get("rank") == self.rank) if self.rank is not None else None,
-                )
-                if value is not None
-            ]
-            if not any(named):
-                wrong.append(f"where {where}, not node {self.node} or rank {self.rank}")
+        expected = {key: value for key, value in (("node", self.node), ("rank", self.rank)) if value is not None}
+        named = {key for key, value in expected.items() if where.get(key) == value}
+        if expected and (not named or any(where.get(key) not in (None, value) for key, value in expected.items())):
+            wrong.append(f"where {where}, not {expected}")
         if self.stages and run.stage not in self.stages:
             wrong.append(f"stage {run.stage or '–'}, not {' or '.join(self.stages)}")
         return wrong
