@@ -93,6 +93,7 @@ class Session:
         self.screen = report.Screen(color=color, quiet=quiet)
         self._eyes = Eyes(self._agents)
         self._ray_started = False
+        self._saved = 0
 
     def _read_engine(self, command_line: Sequence[str]) -> command.Engine:
         if self._attach is None:
@@ -233,8 +234,11 @@ class Session:
         self.screen.say(f"ncdiag {at_s:6.1f} s  it moves again")
 
     def _save(self, content: DumpContent) -> None:
+        self._saved += 1
         path = self._bundle or time.strftime("ncdiag-bringup-%Y%m%d-%H%M%S.tar.gz")
-        self._bundle = None
+        if self._bundle and self._saved > 1:
+            stem, dot, ending = path.partition(".tar")
+            path = f"{stem}-{self._saved}{dot}{ending}"
         try:
             bundle.save(path, content)
             self.screen.say(f"saved {path}; judge it elsewhere with: ncdiag diagnose {path}")
