@@ -91,7 +91,7 @@ def judge(snapshot: Snapshot) -> Iterator[Finding]:
             "nproc",
             PROCESSES_AT_LEAST,
             "processes and threads",
-            "ulimit -u; systemd: TasksMax=, LimitNPROC=; docker: --pids-limit",
+            "ulimit -u 65536; systemd: TasksMax=infinity, LimitNPROC=65536; docker: --pids-limit -1",
         )
         yield _at_least(node, facts, "stack", STACK_AT_LEAST, "bytes of stack", "ulimit -s 8192")
 
