@@ -69,19 +69,44 @@ class Verdict:
     next: list[str]
 
 
-_GENERIC = frozenset({"rank-died", "rank-missing", "engine-exception", "bootstrap-peer-unreachable", "ray-node-lost", "collective-desync",
-                      "slow-load-peer-timeout", "framework-version-bug", "ib-path-unreachable"})
+_GENERIC = frozenset(
+    {
+        "rank-died",
+        "rank-missing",
+        "engine-exception",
+        "bootstrap-peer-unreachable",
+        "ray-node-lost",
+        "collective-desync",
+        "slow-load-peer-timeout",
+        "framework-version-bug",
+        "ib-path-unreachable",
+    }
+)
 
 FOLLOWS: dict[str, frozenset[str]] = {
     "host-memory-oom": frozenset({"ray-gcs-unreachable", "killed-by-scheduler"}),
     "killed-by-scheduler": frozenset({"ray-gcs-unreachable"}),
-    "gpu-hardware-fault": frozenset({"cuda-illegal-memory-access", "p2p-broken", "driver-library-missing", "fabric-manager-not-running",
-                                     "gpu-ecc-row-remap", "nvswitch-error", "nvls-multicast-failure", "visible-devices-conflict"}),
+    "gpu-hardware-fault": frozenset(
+        {
+            "cuda-illegal-memory-access",
+            "p2p-broken",
+            "driver-library-missing",
+            "fabric-manager-not-running",
+            "gpu-ecc-row-remap",
+            "nvswitch-error",
+            "nvls-multicast-failure",
+            "visible-devices-conflict",
+        }
+    ),
     "nvswitch-error": frozenset({"cuda-illegal-memory-access", "p2p-broken", "nvls-multicast-failure"}),
     "fabric-manager-not-running": frozenset({"nvls-multicast-failure", "p2p-broken", "driver-library-missing"}),
     "ib-link-or-hca-fault": frozenset({"ib-qp-setup-failed", "rdma-unavailable", "hca-mismatch-between-nodes"}),
-    "driver-library-missing": frozenset({"ray-driver-without-gpu", "visible-devices-conflict", "nccl-version-mismatch", "rank-layout-wrong"}),
-    "driver-too-old": frozenset({"driver-library-missing", "ray-driver-without-gpu", "visible-devices-conflict", "version-mismatch"}),
+    "driver-library-missing": frozenset(
+        {"ray-driver-without-gpu", "visible-devices-conflict", "nccl-version-mismatch", "rank-layout-wrong"}
+    ),
+    "driver-too-old": frozenset(
+        {"driver-library-missing", "ray-driver-without-gpu", "visible-devices-conflict", "version-mismatch"}
+    ),
     "memlock-limit": frozenset({"rdma-memory-registration", "ib-qp-setup-failed", "rdma-unavailable"}),
     "shm-too-small": frozenset({"disk-full", "cumem-failure", "container-isolation"}),
     "roce-gid-wrong": frozenset({"ib-qp-setup-failed"}),
@@ -97,15 +122,28 @@ FOLLOWS: dict[str, frozenset[str]] = {
     "gpu-memory-occupied": frozenset({"gpu-memory-exhausted", "kv-cache-no-memory", "max-len-exceeds-kv-cache"}),
     "gpu-memory-fragmented": frozenset({"gpu-memory-exhausted"}),
     "ray-placement-group-leaked": frozenset({"ray-driver-without-gpu", "ray-resources-infeasible"}),
-    "node-ip-wrong-interface": frozenset({"ray-resources-infeasible", "bootstrap-blocked-firewall", "socket-ifname-wrong"}),
-    "hostname-resolves-to-loopback": frozenset({"socket-ifname-wrong", "node-ip-wrong-interface", "bootstrap-blocked-firewall"}),
+    "node-ip-wrong-interface": frozenset(
+        {"ray-resources-infeasible", "bootstrap-blocked-firewall", "socket-ifname-wrong"}
+    ),
+    "hostname-resolves-to-loopback": frozenset(
+        {"socket-ifname-wrong", "node-ip-wrong-interface", "bootstrap-blocked-firewall"}
+    ),
     "socket-ifname-wrong": frozenset({"bootstrap-blocked-firewall"}),
     "clock-skew": frozenset({"ray-node-lost"}),
     "duplicate-gpu": frozenset({"rank-layout-wrong"}),
     "rank-layout-wrong": frozenset({"rank-missing"}),
     "parallel-size-mismatch": frozenset({"ray-resources-infeasible", "rank-layout-wrong"}),
     "p2p-broken": frozenset({"cuda-illegal-memory-access"}),
-    **{cause: frozenset({"rank-died", "rank-missing", "bootstrap-peer-unreachable"}) for cause in ("collective-desync", "slow-load-peer-timeout", "ib-path-unreachable", "engine-exception", "framework-version-bug")},
+    **{
+        cause: frozenset({"rank-died", "rank-missing", "bootstrap-peer-unreachable"})
+        for cause in (
+            "collective-desync",
+            "slow-load-peer-timeout",
+            "ib-path-unreachable",
+            "engine-exception",
+            "framework-version-bug",
+        )
+    },
 }
 """Cause -> causes that are its usual consequence. Every cause also brings about the generic ones: a dead, missing or unreachable rank."""
 
@@ -118,7 +156,11 @@ def explain(signals: Iterable[Signal], remedies: dict[str, str], steps: dict[str
     causes = [_cause(group, remedies) for group in heads]
     symptoms = sorted((s for s in loose if s.says is Says.SYMPTOM), key=lambda s: s.order)
     _doubt(heads, causes)
-    _doubt_late(heads, causes, [*(group[0] for group in ranked if group[0].says >= Says.STRONG and not group[0].condition), *symptoms])
+    _doubt_late(
+        heads,
+        causes,
+        [*(group[0] for group in ranked if group[0].says >= Says.STRONG and not group[0].condition), *symptoms],
+    )
     causes.extend(_also(heads, causes, remedies))
     if symptoms and not any(group[0].says >= Says.STRONG and not group[0].condition for group in heads):
         causes = _unresolved(symptoms, causes, remedies, {group[0].cause for group in heads if not group[0].condition})
@@ -146,7 +188,9 @@ def _strength(signal: Signal) -> tuple[int, float]:
 
 
 GOOD = ("healthy", "slow-not-hung")
-ASIDE = frozenset({"ptrace-denied", "dns-unresponsive", "env-unknown-or-invalid"})  # as conditions they do not slow a job that works
+ASIDE = frozenset(
+    {"ptrace-denied", "dns-unresponsive", "env-unknown-or-invalid"}
+)  # as conditions they do not slow a job that works
 GOOD_TIER = 55  # after what slows a job, before what is only possible
 _TIER = {
     (Says.NAMED, False): 90,
@@ -180,11 +224,22 @@ def _fold(ranked: Sequence[list[Signal]]) -> tuple[list[list[Signal]], list[Sign
     solid = [group for group in ranked if group[0].says >= Says.STRONG]
     for group in ranked:
         cause = group[0].cause
-        parents = [other for other in solid if other is not group and brings_about(other[0].cause, cause)
-                   and (not other[0].condition or group[0].condition or group[0].says is Says.HINT)
-                   and not brings_about(cause, other[0].cause)]
-        first = cause == "engine-exception" and all(group[0].order < other[0].order and _source(group) == _source(other) for other in parents)
-        if parents and not first and (group[0].says < Says.NAMED or cause in _GENERIC or any(p[0].says is Says.NAMED for p in parents)):
+        parents = [
+            other
+            for other in solid
+            if other is not group
+            and brings_about(other[0].cause, cause)
+            and (not other[0].condition or group[0].condition or group[0].says is Says.HINT)
+            and not brings_about(cause, other[0].cause)
+        ]
+        first = cause == "engine-exception" and all(
+            group[0].order < other[0].order and _source(group) == _source(other) for other in parents
+        )
+        if (
+            parents
+            and not first
+            and (group[0].says < Says.NAMED or cause in _GENERIC or any(p[0].says is Says.NAMED for p in parents))
+        ):
             folded.extend(group)
         else:
             heads.append(group)
@@ -200,8 +255,14 @@ def _cause(group: list[Signal], remedies: dict[str, str]) -> Cause:
     for signal in group:
         for key, value in signal.where.items():
             where.setdefault(key, value)
-    return Cause(first.cause, CONFIDENCE[first.says], first.summary, where, evidence[:EVIDENCE_LIMIT],
-                 remedy=first.remedy or remedies.get(first.cause, ""))
+    return Cause(
+        first.cause,
+        CONFIDENCE[first.says],
+        first.summary,
+        where,
+        evidence[:EVIDENCE_LIMIT],
+        remedy=first.remedy or remedies.get(first.cause, ""),
+    )
 
 
 def _doubt(heads: Sequence[list[Signal]], causes: Sequence[Cause]) -> None:
@@ -218,7 +279,12 @@ def _doubt_late(heads: Sequence[list[Signal]], causes: Sequence[Cause], others: 
     """What is named after something else went wrong in the same source may be its consequence: a port still held after a crash, the time limit of a job that hung."""
     for group, cause in zip(heads, causes, strict=True):
         source = _source(group)
-        if cause.confidence == "sure" and any(other.cause != cause.cause and _source([other]) == source and other.order < min(signal.order for signal in group) for other in others):
+        if cause.confidence == "sure" and any(
+            other.cause != cause.cause
+            and _source([other]) == source
+            and other.order < min(signal.order for signal in group)
+            for other in others
+        ):
             cause.confidence = "likely"
 
 
@@ -232,33 +298,68 @@ def _also(heads: Sequence[list[Signal]], causes: Sequence[Cause], remedies: dict
         return []
     known = {cause.cause for cause in causes}
     first = heads[0][0]
-    return [Cause(name, "possible", "fits, too: " + first.summary, dict(first.where), list(first.evidence[:3]), remedy=remedies.get(name, ""))
-            for name in first.candidates if name not in known]
+    return [
+        Cause(
+            name,
+            "possible",
+            "fits, too: " + first.summary,
+            dict(first.where),
+            list(first.evidence[:3]),
+            remedy=remedies.get(name, ""),
+        )
+        for name in first.candidates
+        if name not in known
+    ]
 
 
-def _unresolved(symptoms: Sequence[Signal], causes: list[Cause], remedies: dict[str, str], strong: set[str]) -> list[Cause]:
+def _unresolved(
+    symptoms: Sequence[Signal], causes: list[Cause], remedies: dict[str, str], strong: set[str]
+) -> list[Cause]:
     """Symptoms without a cause: a condition that is only possible comes after `unresolved`, unless it fits the symptoms. `strong`: what ends jobs."""
     first = symptoms[0]
     known = {cause.cause for cause in causes}
     candidates = [name for symptom in symptoms for name in symptom.candidates]
-    fitting = [cause for cause in causes if cause.confidence != "possible" or cause.cause in candidates or cause.cause in strong]
+    fitting = [
+        cause
+        for cause in causes
+        if cause.confidence != "possible" or cause.cause in candidates or cause.cause in strong
+    ]
     rest = [cause for cause in causes if cause not in fitting and cause.cause not in GOOD]
-    head = Cause("unresolved", "possible", first.summary, dict(first.where), list(first.evidence[:EVIDENCE_LIMIT]),
-                 remedy="collect what is listed under next; do not change settings on this evidence alone")
+    head = Cause(
+        "unresolved",
+        "possible",
+        first.summary,
+        dict(first.where),
+        list(first.evidence[:EVIDENCE_LIMIT]),
+        remedy="collect what is listed under next; do not change settings on this evidence alone",
+    )
     named = []
     for name in dict.fromkeys(candidates):
         if name not in known:
             symptom = next(s for s in symptoms if name in s.candidates)
-            named.append(Cause(name, "possible", "fits: " + symptom.summary, dict(symptom.where), list(symptom.evidence[:3]),
-                               remedy=remedies.get(name, "")))
+            named.append(
+                Cause(
+                    name,
+                    "possible",
+                    "fits: " + symptom.summary,
+                    dict(symptom.where),
+                    list(symptom.evidence[:3]),
+                    remedy=remedies.get(name, ""),
+                )
+            )
     return [*fitting, head, *(rest if rest else []), *named]
 
 
 def _nothing(loose: Sequence[Signal]) -> Cause:
     if loose:
         first = min(loose, key=lambda s: s.order)
-        return Cause("unresolved", "possible", "only consequences of another error are in what was given: " + first.summary, dict(first.where),
-                     list(first.evidence[:EVIDENCE_LIMIT]))
+        return Cause(
+            "unresolved",
+            "possible",
+            "only consequences of another error are in what was given: " + first.summary,
+            dict(first.where),
+            list(first.evidence[:EVIDENCE_LIMIT]),
+        )
     return Cause("unresolved", "possible", "nothing in what was given says that something is wrong, or that it works")
 
 

@@ -97,16 +97,37 @@ class Run:
         folder.mkdir(exist_ok=True)
         with contextlib.suppress(subprocess.TimeoutExpired):
             host.run([sys.executable, str(HERE / "raw_ras.py"), str(folder)], 40)
-        self._dump(f"{host.name}{tag}", [], number,
-                   lambda argv: host.run(["sh", "-c", f'cd {ROOT} && exec "$@"', "sh", *argv], DUMP_S))
+        self._dump(
+            f"{host.name}{tag}",
+            [],
+            number,
+            lambda argv: host.run(["sh", "-c", f'cd {ROOT} && exec "$@"', "sh", *argv], DUMP_S),
+        )
 
     @staticmethod
     def _outside(argv: Sequence[str]) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(argv, capture_output=True, text=True, timeout=DUMP_S, check=False, stdin=subprocess.DEVNULL, cwd=ROOT)
+        return subprocess.run(
+            argv, capture_output=True, text=True, timeout=DUMP_S, check=False, stdin=subprocess.DEVNULL, cwd=ROOT
+        )
 
-    def _dump(self, name: str, options: list[str], pid: int, run: Callable[[list[str]], subprocess.CompletedProcess[str]]) -> None:
+    def _dump(
+        self, name: str, options: list[str], pid: int, run: Callable[[list[str]], subprocess.CompletedProcess[str]]
+    ) -> None:
         said, bundle = self.place / f"{name}.json", self.place / f"{name}.tar.gz"
-        argv = [sys.executable, "-m", "ncdiag", "hang-dump", str(pid), "--format", "json", "-o", str(said), "--bundle", str(bundle), *options]
+        argv = [
+            sys.executable,
+            "-m",
+            "ncdiag",
+            "hang-dump",
+            str(pid),
+            "--format",
+            "json",
+            "-o",
+            str(said),
+            "--bundle",
+            str(bundle),
+            *options,
+        ]
         kept: dict[str, Any] = {"began": time.time()}
         self.result["dumps"][name] = kept
         clock = time.monotonic()
@@ -118,7 +139,9 @@ class Run:
         kept.update(seconds=round(time.monotonic() - clock, 2), exit=done.returncode, said=done.stderr[-400:])
         with contextlib.suppress(OSError, ValueError, LookupError):
             first = json.loads(said.read_text())["causes"][0]
-            kept.update(cause=first["cause"], confidence=first["confidence"], where=first.get("where"), summary=first["summary"])
+            kept.update(
+                cause=first["cause"], confidence=first["confidence"], where=first.get("where"), summary=first["summary"]
+            )
 
     def keep_logs(self) -> None:
         """The logs as they are now: what ranks say when the lab ends them one after the other is no part of the case."""
@@ -163,12 +186,17 @@ class Seats:
 def line(result: dict[str, Any], case: AnyCase) -> str:
     """One line: whether the dump of the whole machine was right, what it said, its seconds."""
     dumps = {name: dump for name, dump in result["dumps"].items() if name.startswith("whole")}
-    verdicts = [f"{dump.get('cause')}:{dump.get('confidence')} {dump.get('where') or ''} {dump.get('seconds', '-')} s" for dump in dumps.values()]
+    verdicts = [
+        f"{dump.get('cause')}:{dump.get('confidence')} {dump.get('where') or ''} {dump.get('seconds', '-')} s"
+        for dump in dumps.values()
+    ]
     wrong = case.causes and any(dump.get("cause") not in case.causes for dump in dumps.values())
     return f"{'MISS' if wrong else 'ok  ' if dumps and case.causes else '-   '} {case.name:30} {' | '.join(verdicts) or 'ended by itself'}; {result.get('seconds')} s"
 
 
-def run_all(cases: Sequence[Any], seats: int, until_s: float, folder: Path, play: Callable[[int, Any], dict[str, Any]]) -> int:
+def run_all(
+    cases: Sequence[Any], seats: int, until_s: float, folder: Path, play: Callable[[int, Any], dict[str, Any]]
+) -> int:
     """Those that want to be alone first, then the others side by side. `play(number, case)` gives a result."""
     began, places, results = time.monotonic(), Seats(seats), {}
 
@@ -181,7 +209,7 @@ def run_all(cases: Sequence[Any], seats: int, until_s: float, folder: Path, play
             try:
                 results[case.name] = play(number, case)
                 print(line(results[case.name], case), flush=True)
-            except Exception as error:      # one case never stops the others
+            except Exception as error:  # one case never stops the others
                 print(f"LAB  {case.name}: {type(error).__name__}: {error}", flush=True)
 
     numbered = list(enumerate(sorted(cases, key=lambda case: case.seats > 0)))

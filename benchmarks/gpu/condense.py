@@ -31,7 +31,10 @@ _PLACES = (
     (re.compile(r"/tmp/site"), "/opt/site"),
     (re.compile(r"/tmp/lab-models"), "/models"),
     (re.compile(r"/opt/torch/\.venv"), "/opt/venv"),
-    (re.compile(r"GPU-[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"), "GPU-00000000-0000-0000-0000-000000000000"),
+    (
+        re.compile(r"GPU-[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"),
+        "GPU-00000000-0000-0000-0000-000000000000",
+    ),
 )
 _LAB_ENDS = re.compile(r"NCCL WARN (?:socketProgress|.*(?:Connection (?:closed|reset)|Broken pipe))")
 
@@ -68,7 +71,7 @@ def bundle(source: Path, target: Path, healthy: bool) -> None:
             elif member.name.endswith("flight.json"):
                 text = json.dumps(_cut(json.loads(text)) if healthy else json.loads(text))
             elif member.name.endswith("verdict.json"):
-                continue        # what an older ncdiag concluded
+                continue  # what an older ncdiag concluded
             kept = tarfile.TarInfo(member.name)
             raw = text.encode()
             kept.size, kept.mode = len(raw), 0o600
@@ -126,9 +129,16 @@ def condense(folder: Path, case: Any) -> None:
 
 
 def truth(case: Any, result: dict[str, Any]) -> dict[str, Any]:
-    return {"done": case.done, "causes": list(case.causes), "culprits": list(case.culprits), "stage": case.stage, "one_host": list(case.one_host),
-            "logs": list(case.causes if case.logs is None else case.logs), "decidable": case.decidable,
-            "seconds": {name: dump.get("seconds") for name, dump in sorted(result["dumps"].items())}}
+    return {
+        "done": case.done,
+        "causes": list(case.causes),
+        "culprits": list(case.culprits),
+        "stage": case.stage,
+        "one_host": list(case.one_host),
+        "logs": list(case.causes if case.logs is None else case.logs),
+        "decidable": case.decidable,
+        "seconds": {name: dump.get("seconds") for name, dump in sorted(result["dumps"].items())},
+    }
 
 
 def main(folders: list[Path]) -> int:
@@ -142,10 +152,15 @@ def main(folders: list[Path]) -> int:
     for name, folder in sorted(chosen.items()):
         condense(folder, known[name])
         truths[name] = truth(known[name], json.loads((folder / "result.json").read_text()))
-    for place, keys in ((STACKS, ("done", "causes", "culprits", "stage", "one_host", "seconds")), (LOGS, ("done", "logs", "decidable"))):
+    for place, keys in (
+        (STACKS, ("done", "causes", "culprits", "stage", "one_host", "seconds")),
+        (LOGS, ("done", "logs", "decidable")),
+    ):
         kept = {name: {key: said[key] for key in keys} for name, said in truths.items() if (place / name).is_dir()}
         (place / "truth.yaml").write_text(yaml.safe_dump(kept, sort_keys=False, width=160))
-        print(f"{place}: {len(kept)} cases, {sum(file.stat().st_size for file in place.rglob('*') if file.is_file()) / 1e6:.1f} MB")
+        print(
+            f"{place}: {len(kept)} cases, {sum(file.stat().st_size for file in place.rglob('*') if file.is_file()) / 1e6:.1f} MB"
+        )
     return 0
 
 

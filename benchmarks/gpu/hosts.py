@@ -35,7 +35,12 @@ class Namespaces:
     def __init__(self, kinds: Sequence[str], setup: str = "") -> None:
         self.flags = ["--net", *kinds]
         inner = ["sh", "-ec", f'{setup}\nexec "$@"', "sh", sys.executable, "-S", "-c", _INIT]
-        argv = ["unshare", *self.flags, *(["--fork", "--kill-child", "--mount-proc"] if "--pid" in kinds else []), *inner]
+        argv = [
+            "unshare",
+            *self.flags,
+            *(["--fork", "--kill-child", "--mount-proc"] if "--pid" in kinds else []),
+            *inner,
+        ]
         self.holder = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, start_new_session=True)
         assert self.holder.stdout
         if self.holder.stdout.readline().strip() != b"ready":
@@ -48,8 +53,13 @@ class Namespaces:
         return ["nsenter", "-t", str(self.first), *(["--net"] if only_network else self.flags), "--", *command]
 
     def netlink(self, *steps: tuple[str, str, dict[str, Any]]) -> None:
-        done = subprocess.run(self.argv([sys.executable, str(HERE / "netlink.py"), json.dumps(steps)], only_network=True),
-                              capture_output=True, text=True, timeout=30, check=False)
+        done = subprocess.run(
+            self.argv([sys.executable, str(HERE / "netlink.py"), json.dumps(steps)], only_network=True),
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=False,
+        )
         if done.returncode:
             raise RuntimeError(f"netlink {steps}: {done.stderr[-400:]}")
 
@@ -65,7 +75,12 @@ class Namespaces:
 def _kinds() -> tuple[str, ...]:
     """Process namespaces too, where this machine has them."""
     kinds = ("--uts", "--ipc", "--mount")
-    tried = subprocess.run(["unshare", "--net", "--pid", *kinds, "--fork", "--mount-proc", "true"], capture_output=True, timeout=20, check=False)
+    tried = subprocess.run(
+        ["unshare", "--net", "--pid", *kinds, "--fork", "--mount-proc", "true"],
+        capture_output=True,
+        timeout=20,
+        check=False,
+    )
     return ("--pid", *kinds) if tried.returncode == 0 else kinds
 
 
@@ -76,18 +91,39 @@ class Host(Namespaces):
         self.name, self.number = name, number
         self.address, self.management = f"10.77.{number}.1", f"10.78.{number}.1"
         binds = "\n".join(f"mount --bind {source} {target}" for target, source in files.items())
-        super().__init__(_kinds(), f"echo {name} > /proc/sys/kernel/hostname\nmount -t tmpfs -o size={shm},mode=1777 tmpfs /dev/shm\n"
-                                   f"mount -t sysfs sysfs /sys || true\n{binds}")
+        super().__init__(
+            _kinds(),
+            f"echo {name} > /proc/sys/kernel/hostname\nmount -t tmpfs -o size={shm},mode=1777 tmpfs /dev/shm\n"
+            f"mount -t sysfs sysfs /sys || true\n{binds}",
+        )
 
-    def start(self, command: Sequence[str], env: Mapping[str, str], log: Path, cwd: str = "/tmp") -> subprocess.Popen[bytes]:
+    def start(
+        self, command: Sequence[str], env: Mapping[str, str], log: Path, cwd: str = "/tmp"
+    ) -> subprocess.Popen[bytes]:
         """A process of its own session; the program itself is the child of the `nsenter` that is returned."""
         with log.open("ab") as out:
-            return subprocess.Popen(self.argv(command), stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True,
-                                    env={**env, "HOSTNAME": self.name}, cwd=cwd)
+            return subprocess.Popen(
+                self.argv(command),
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                start_new_session=True,
+                env={**env, "HOSTNAME": self.name},
+                cwd=cwd,
+            )
 
-    def run(self, command: Sequence[str], timeout_s: float, env: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(self.argv(command), capture_output=True, text=True, timeout=timeout_s, check=False, stdin=subprocess.DEVNULL,
-                              env={**(env or os.environ), "HOSTNAME": self.name})
+    def run(
+        self, command: Sequence[str], timeout_s: float, env: Mapping[str, str] | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            self.argv(command),
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+            check=False,
+            stdin=subprocess.DEVNULL,
+            env={**(env or os.environ), "HOSTNAME": self.name},
+        )
 
 
 class Lab:
@@ -120,13 +156,22 @@ class Lab:
         inside: list[tuple[str, str, dict[str, Any]]] = [("link", "set", {"dev": "lo", "state": "up"})]
         for device, port, net in (("eth0", f"port{host.number}", "10.77"), ("mgmt0", f"mport{host.number}", "10.78")):
             gateway = f"{net}.{host.number}.254"
-            outside += [("link", "add", {"ifname": device, "kind": "veth", "peer": {"ifname": port}}),
-                        ("addr", "add", {"dev": port, "address": gateway, "prefixlen": 24}), ("link", "set", {"dev": port, "state": "up"}),
-                        ("link", "set", {"dev": device, "net_ns_pid": host.first})]
-            inside += [("addr", "add", {"dev": device, "address": f"{net}.{host.number}.1", "prefixlen": 24}),
-                       ("link", "set", {"dev": device, "state": "up"}), ("route", "add", {"dst": f"{net}.0.0/16", "gateway": gateway, "dev": device})]
-        inside += [("link", "add", {"ifname": "docker0", "kind": "bridge"}), ("link", "set", {"dev": "docker0", "state": "up"}),
-                   ("addr", "add", {"dev": "docker0", "address": "172.17.0.1", "prefixlen": 16})]
+            outside += [
+                ("link", "add", {"ifname": device, "kind": "veth", "peer": {"ifname": port}}),
+                ("addr", "add", {"dev": port, "address": gateway, "prefixlen": 24}),
+                ("link", "set", {"dev": port, "state": "up"}),
+                ("link", "set", {"dev": device, "net_ns_pid": host.first}),
+            ]
+            inside += [
+                ("addr", "add", {"dev": device, "address": f"{net}.{host.number}.1", "prefixlen": 24}),
+                ("link", "set", {"dev": device, "state": "up"}),
+                ("route", "add", {"dst": f"{net}.0.0/16", "gateway": gateway, "dev": device}),
+            ]
+        inside += [
+            ("link", "add", {"ifname": "docker0", "kind": "bridge"}),
+            ("link", "set", {"dev": "docker0", "state": "up"}),
+            ("addr", "add", {"dev": "docker0", "address": "172.17.0.1", "prefixlen": 16}),
+        ]
         self.router.netlink(*outside)
         host.netlink(*inside)
 
@@ -139,13 +184,39 @@ class Lab:
         if but is None:
             self.router.netlink(("rule", "add", {**goal, "action": how, "priority": 200}))
             return
-        answers = {**goal, "action": "to_tbl", "table": 254, "priority": 100, "FRA_IP_PROTO": 6, "FRA_SPORT_RANGE": f"{but}:{but}"}
-        high = {**goal, "action": how, "priority": 200, "FRA_IP_PROTO": 6, "FRA_DPORT_RANGE": "{}:{}".format(*HIGH_PORTS)}
+        answers = {
+            **goal,
+            "action": "to_tbl",
+            "table": 254,
+            "priority": 100,
+            "FRA_IP_PROTO": 6,
+            "FRA_SPORT_RANGE": f"{but}:{but}",
+        }
+        high = {
+            **goal,
+            "action": how,
+            "priority": 200,
+            "FRA_IP_PROTO": 6,
+            "FRA_DPORT_RANGE": "{}:{}".format(*HIGH_PORTS),
+        }
         self.router.netlink(("rule", "add", answers), ("rule", "add", high))
 
     def slow(self, towards: int, rate_bytes_s: int) -> None:
         """From now on no more than this passes to a host's `eth0`."""
-        self.router.netlink(("tc", "add", {"kind": "tbf", "dev": f"port{towards}", "handle": 0x10000, "rate": rate_bytes_s, "burst": 1 << 16, "latency": "400ms"}))
+        self.router.netlink(
+            (
+                "tc",
+                "add",
+                {
+                    "kind": "tbf",
+                    "dev": f"port{towards}",
+                    "handle": 0x10000,
+                    "rate": rate_bytes_s,
+                    "burst": 1 << 16,
+                    "latency": "400ms",
+                },
+            )
+        )
 
     def close(self) -> None:
         for namespaces in (*self.hosts, self.router):

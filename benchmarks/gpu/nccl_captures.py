@@ -21,7 +21,7 @@ COME_S = 45.0
 _NEIGHBOUR = {
     "busy": "import torch; a = torch.randn(8192, 8192, device='cuda:%d')\nwhile True: a = (a @ a) / 90.0; torch.cuda.synchronize()",
     "memory": "import time, torch; free, _ = torch.cuda.mem_get_info(%d); keep = torch.empty(max(free - (700 << 20), 0), dtype=torch.uint8, device='cuda:%d'); "
-              "print('held', flush=True); time.sleep(600)",
+    "print('held', flush=True); time.sleep(600)",
 }
 
 
@@ -35,7 +35,9 @@ class JobRun(Run):
 
     def steps(self, hosts: Lab) -> None:
         self._start_neighbour()
-        (self.place / "cut.xml").write_text('<system version="1">\n  <cpu numaid="0" arch="x86_64" vendor="GenuineIntel">\n    <pci busid="0000:17:00.0" cla')
+        (self.place / "cut.xml").write_text(
+            '<system version="1">\n  <cpu numaid="0" arch="x86_64" vendor="GenuineIntel">\n    <pci busid="0000:17:00.0" cla'
+        )
         self._start(hosts)
         self._wait()
         self._act(hosts)
@@ -48,26 +50,49 @@ class JobRun(Run):
         if not self.case.neighbour or self.options.backend != "nccl":
             return
         code = _NEIGHBOUR[self.case.neighbour].replace("%d", str(self.options.gpus - 1))
-        self.neighbour = subprocess.Popen([self.options.python, "-c", code], stdout=subprocess.PIPE, text=True, start_new_session=True)
+        self.neighbour = subprocess.Popen(
+            [self.options.python, "-c", code], stdout=subprocess.PIPE, text=True, start_new_session=True
+        )
         if self.case.neighbour == "memory" and self.neighbour.stdout:
             self.neighbour.stdout.readline()
 
     def _environment(self, rank: int, gpu: int, host: Host) -> dict[str, str]:
         place = str(self.place)
-        env = {**os.environ, "WORLD_SIZE": str(self.case.world), "MASTER_ADDR": "10.77.0.1", "MASTER_PORT": str(self.port), "RANK": str(rank),
-               "JOB_PLACE": place, "JOB_GPU": str(gpu % self.options.gpus), "JOB_BACKEND": self.options.backend, "PYTHONUNBUFFERED": "1", "NCCL_DEBUG": "INFO",
-               "NCCL_HOSTID": host.name, "TORCH_FR_BUFFER_SIZE": "2000", "TORCH_NCCL_TRACE_BUFFER_SIZE": "2000", "TORCH_NCCL_DUMP_ON_TIMEOUT": "1",
-               "TORCH_FR_DUMP_TEMP_FILE": f"{place}/recorder_", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE": f"{place}/recorder_",
-               "TORCH_NCCL_DEBUG_INFO_PIPE_FILE": f"{place}/recorder-pipe_"}
+        env = {
+            **os.environ,
+            "WORLD_SIZE": str(self.case.world),
+            "MASTER_ADDR": "10.77.0.1",
+            "MASTER_PORT": str(self.port),
+            "RANK": str(rank),
+            "JOB_PLACE": place,
+            "JOB_GPU": str(gpu % self.options.gpus),
+            "JOB_BACKEND": self.options.backend,
+            "PYTHONUNBUFFERED": "1",
+            "NCCL_DEBUG": "INFO",
+            "NCCL_HOSTID": host.name,
+            "TORCH_FR_BUFFER_SIZE": "2000",
+            "TORCH_NCCL_TRACE_BUFFER_SIZE": "2000",
+            "TORCH_NCCL_DUMP_ON_TIMEOUT": "1",
+            "TORCH_FR_DUMP_TEMP_FILE": f"{place}/recorder_",
+            "TORCH_NCCL_DEBUG_INFO_TEMP_FILE": f"{place}/recorder_",
+            "TORCH_NCCL_DEBUG_INFO_PIPE_FILE": f"{place}/recorder-pipe_",
+        }
         if self.options.backend == "gloo":
             env.update(GLOO_SOCKET_IFNAME="eth0", OMP_NUM_THREADS="1")
         if self.case.name.startswith("healthy"):
-            env.update(NCCL_TOPO_DUMP_FILE=f"{place}/topology.{rank}.xml", NCCL_GRAPH_DUMP_FILE=f"{place}/graph.{rank}.xml")
+            env.update(
+                NCCL_TOPO_DUMP_FILE=f"{place}/topology.{rank}.xml", NCCL_GRAPH_DUMP_FILE=f"{place}/graph.{rank}.xml"
+            )
         if self.case.fault:
             env.update(JOB_FAULT=self.case.fault[0], JOB_FAULT_RANK=str(self.case.fault[1]))
         if self.case.gate:
             env["JOB_GATE"] = f"{place}/gate"
-        env.update({name: value.replace("{place}", place) for name, value in {**self.case.env, **self.case.env_of.get(rank, {})}.items()})
+        env.update(
+            {
+                name: value.replace("{place}", place)
+                for name, value in {**self.case.env, **self.case.env_of.get(rank, {})}.items()
+            }
+        )
         return env
 
     def _start(self, hosts: Lab) -> None:
@@ -82,21 +107,38 @@ class JobRun(Run):
                 continue
             for local, (rank, gpu) in enumerate(zip(here, gpus, strict=True)):
                 if rank not in self.case.absent:
-                    env = {**self._environment(rank, gpu, host), "LOCAL_RANK": str(local), "LOCAL_WORLD_SIZE": str(len(gpus))}
-                    self.processes[rank] = host.start([self.options.python, str(HERE / "rank.py")], env, self.place / f"rank{rank}.log")
+                    env = {
+                        **self._environment(rank, gpu, host),
+                        "LOCAL_RANK": str(local),
+                        "LOCAL_WORLD_SIZE": str(len(gpus)),
+                    }
+                    self.processes[rank] = host.start(
+                        [self.options.python, str(HERE / "rank.py")], env, self.place / f"rank{rank}.log"
+                    )
         self.note(f"started {sorted(self.processes)}")
 
     def _torchrun(self, host: Host, here: range) -> None:
         env = self._environment(here[0], 0, host)
         for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "JOB_GPU"):
             env.pop(name, None)
-        command = [self.options.python, "-m", "torch.distributed.run", f"--nnodes={len(self.case.hosts)}", f"--nproc-per-node={len(here)}", f"--node-rank={host.number}",
-                   "--master-addr=10.77.0.1", f"--master-port={self.port}", str(HERE / "rank.py")]
+        command = [
+            self.options.python,
+            "-m",
+            "torch.distributed.run",
+            f"--nnodes={len(self.case.hosts)}",
+            f"--nproc-per-node={len(here)}",
+            f"--node-rank={host.number}",
+            "--master-addr=10.77.0.1",
+            f"--master-port={self.port}",
+            str(HERE / "rank.py"),
+        ]
         self.processes[here[0]] = host.start(command, env, self.place / f"rank{here[0]}.log")
 
     def _first_of(self, host: Host) -> int | None:
         first = sum(len(gpus) for gpus in self.case.hosts[: host.number])
-        return next((rank for rank in self.running() if first <= rank < first + len(self.case.hosts[host.number])), None)
+        return next(
+            (rank for rank in self.running() if first <= rank < first + len(self.case.hosts[host.number])), None
+        )
 
     def _marks(self, rank: int) -> str:
         file = self.place / f"rank{rank}.marks"
@@ -104,8 +146,13 @@ class JobRun(Run):
 
     def _wait(self) -> None:
         wanted = [rank for rank in range(self.case.world) if rank not in self.case.absent] if self.case.until else []
-        done = wait_for(lambda: all(f" {self.case.until}" in self._marks(rank) for rank in wanted) or self._at_the_fault(wanted), COME_S)
-        self.note(f"{self.case.until or 'nothing'}: {'yes' if done else 'not within the time'}; running {self.running()}")
+        done = wait_for(
+            lambda: all(f" {self.case.until}" in self._marks(rank) for rank in wanted) or self._at_the_fault(wanted),
+            COME_S,
+        )
+        self.note(
+            f"{self.case.until or 'nothing'}: {'yes' if done else 'not within the time'}; running {self.running()}"
+        )
 
     def _at_the_fault(self, wanted: list[int]) -> bool:
         """Nothing more can come: a rank is at its fault, or has gone."""
@@ -119,7 +166,9 @@ class JobRun(Run):
             elif what == "slow":
                 hosts.slow(whom, 1_000_000)
             else:
-                hosts.cut(whom, "unreachable" if what == "reject" else "blackhole", None if what == "cut" else self.port)
+                hosts.cut(
+                    whom, "unreachable" if what == "reject" else "blackhole", None if what == "cut" else self.port
+                )
             self.note(f"{what} {whom}")
         if self.case.gate:
             (self.place / "gate").touch()
@@ -129,7 +178,10 @@ class JobRun(Run):
         if self.neighbour is not None:
             self.neighbour.kill()
             self.neighbour.wait()
-        for path in [*self.place.glob("recorder-pipe_*"), *(self.place.glob("*.steps") if self.case.causes[:1] != ("healthy",) else ())]:
+        for path in [
+            *self.place.glob("recorder-pipe_*"),
+            *(self.place.glob("*.steps") if self.case.causes[:1] != ("healthy",) else ()),
+        ]:
             path.unlink()
 
 
@@ -163,8 +215,13 @@ def main() -> int:
             print(f"left out, {options.gpus} GPU: {case.name}", flush=True)
         else:
             chosen.append(case)
-    return run_all(chosen, options.seats, options.until, options.folder,
-                   lambda number, case: JobRun(case, STORE_PORT + number, options).play(len(case.hosts), shm=case.shm))
+    return run_all(
+        chosen,
+        options.seats,
+        options.until,
+        options.folder,
+        lambda number, case: JobRun(case, STORE_PORT + number, options).play(len(case.hosts), shm=case.shm),
+    )
 
 
 if __name__ == "__main__":

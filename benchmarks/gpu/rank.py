@@ -73,7 +73,15 @@ def leave() -> None:
     sys.exit(0)
 
 
-ALONE = {"sleep": load_batch, "lock": take_lock, "loop": tokenize, "busy_gpu": busy_gpu, "die": die, "raise": fail, "leave": leave}
+ALONE = {
+    "sleep": load_batch,
+    "lock": take_lock,
+    "loop": tokenize,
+    "busy_gpu": busy_gpu,
+    "die": die,
+    "raise": fail,
+    "leave": leave,
+}
 """Faults that one rank has by itself."""
 
 
@@ -99,7 +107,7 @@ def two_groups() -> None:
     """Half of the ranks use two groups in the other order."""
     first, second = dist.new_group(), dist.new_group()
     tensor = torch.ones(ELEMENTS, device=DEVICE)
-    for group in (first, second):       # both communicators are made before
+    for group in (first, second):  # both communicators are made before
         dist.all_reduce(tensor, group=group)
     float(tensor[0])
     note("fault")

@@ -68,20 +68,111 @@ CASES = (
     Case("vllm-healthy-pp", "PP=2 over two hosts, becomes ready", parallel="pp", logs=OVER_TCP),
     Case("vllm-healthy-one-host", "TP=2 on one host, becomes ready", hosts=1),
     Case("vllm-missing-node", "node 1 is not started", ("rank-missing",), (1,), absent=(1,), decidable="no"),
-    Case("vllm-decoy", "NCCL_SOCKET_IFNAME=docker0 on node 1", ("socket-ifname-wrong",), (1,), env_of={1: {"NCCL_SOCKET_IFNAME": "docker0"}}, stage="nccl-init"),
-    Case("vllm-decoy-gloo", "GLOO_SOCKET_IFNAME=docker0 on node 1; node 1 dials, so it does no harm", env_of={1: {"GLOO_SOCKET_IFNAME": "docker0"}}, logs=OVER_TCP),
-    Case("vllm-host-ip", "VLLM_HOST_IP of node 0 is the address of docker0", ("node-ip-wrong-interface",), (), env_of={0: {"VLLM_HOST_IP": "172.17.0.1"}}, dump_s=25, decidable="no"),
-    Case("vllm-stopped-loading", "SIGSTOP to the worker of node 1 while it loads", ("rank-stopped",), (1,), at="load", act=("stop", 1), dump_s=20, decidable="no", stage="load-weights"),
-    Case("vllm-stopped-serving", "SIGSTOP to the worker of node 1 when it is ready", ("rank-stopped",), (1,), at="ready", act=("stop", 1), request=True, dump_s=15, decidable="no"),
-    Case("vllm-killed-serving", "SIGKILL to the worker of node 1 when it is ready", ("rank-died", "rank-missing"), (), at="ready", act=("kill", 1), request=True, dump_s=4,
-         logs=("rank-died", "rank-missing", "unresolved"), decidable="no"),
+    Case(
+        "vllm-decoy",
+        "NCCL_SOCKET_IFNAME=docker0 on node 1",
+        ("socket-ifname-wrong",),
+        (1,),
+        env_of={1: {"NCCL_SOCKET_IFNAME": "docker0"}},
+        stage="nccl-init",
+    ),
+    Case(
+        "vllm-decoy-gloo",
+        "GLOO_SOCKET_IFNAME=docker0 on node 1; node 1 dials, so it does no harm",
+        env_of={1: {"GLOO_SOCKET_IFNAME": "docker0"}},
+        logs=OVER_TCP,
+    ),
+    Case(
+        "vllm-host-ip",
+        "VLLM_HOST_IP of node 0 is the address of docker0",
+        ("node-ip-wrong-interface",),
+        (),
+        env_of={0: {"VLLM_HOST_IP": "172.17.0.1"}},
+        dump_s=25,
+        decidable="no",
+    ),
+    Case(
+        "vllm-stopped-loading",
+        "SIGSTOP to the worker of node 1 while it loads",
+        ("rank-stopped",),
+        (1,),
+        at="load",
+        act=("stop", 1),
+        dump_s=20,
+        decidable="no",
+        stage="load-weights",
+    ),
+    Case(
+        "vllm-stopped-serving",
+        "SIGSTOP to the worker of node 1 when it is ready",
+        ("rank-stopped",),
+        (1,),
+        at="ready",
+        act=("stop", 1),
+        request=True,
+        dump_s=15,
+        decidable="no",
+    ),
+    Case(
+        "vllm-killed-serving",
+        "SIGKILL to the worker of node 1 when it is ready",
+        ("rank-died", "rank-missing"),
+        (),
+        at="ready",
+        act=("kill", 1),
+        request=True,
+        dump_s=4,
+        logs=("rank-died", "rank-missing", "unresolved"),
+        decidable="no",
+    ),
     Case("vllm-missing-model", "node 1 has no model", (), (), hide_model=(1,), logs=("model-path-missing",)),
-    Case("vllm-cut-start", "nothing reaches node 1, from the start", ("bootstrap-peer-unreachable", "bootstrap-blocked-firewall"), (), act=("cut", 1), decidable="no", one_host=("rank-missing",)),
-    Case("vllm-cut-loaded", "nothing reaches node 1 once it loads", ("bootstrap-peer-unreachable",), (), at="load", act=("cut", 1), dump_s=20, decidable="no"),
-    Case("vllm-firewall", "only the store's port is open towards node 1", ("bootstrap-blocked-firewall",), (), act=("firewall", 1), decidable="no"),
-    Case("vllm-other-size", "node 1 is told --pipeline-parallel-size 2", ("rank-layout-wrong", "parallel-size-mismatch"), (),
-         options_of={1: ("--pipeline-parallel-size", "2", "--tensor-parallel-size", "1")}, decidable="no"),
-    Case("vllm-stopped-one-host", "SIGSTOP to a worker of one host when it is ready", ("rank-stopped",), (1,), hosts=1, at="ready", act=("stop", 0), request=True, dump_s=15, decidable="no"),
+    Case(
+        "vllm-cut-start",
+        "nothing reaches node 1, from the start",
+        ("bootstrap-peer-unreachable", "bootstrap-blocked-firewall"),
+        (),
+        act=("cut", 1),
+        decidable="no",
+        one_host=("rank-missing",),
+    ),
+    Case(
+        "vllm-cut-loaded",
+        "nothing reaches node 1 once it loads",
+        ("bootstrap-peer-unreachable",),
+        (),
+        at="load",
+        act=("cut", 1),
+        dump_s=20,
+        decidable="no",
+    ),
+    Case(
+        "vllm-firewall",
+        "only the store's port is open towards node 1",
+        ("bootstrap-blocked-firewall",),
+        (),
+        act=("firewall", 1),
+        decidable="no",
+    ),
+    Case(
+        "vllm-other-size",
+        "node 1 is told --pipeline-parallel-size 2",
+        ("rank-layout-wrong", "parallel-size-mismatch"),
+        (),
+        options_of={1: ("--pipeline-parallel-size", "2", "--tensor-parallel-size", "1")},
+        decidable="no",
+    ),
+    Case(
+        "vllm-stopped-one-host",
+        "SIGSTOP to a worker of one host when it is ready",
+        ("rank-stopped",),
+        (1,),
+        hosts=1,
+        at="ready",
+        act=("stop", 0),
+        request=True,
+        dump_s=15,
+        decidable="no",
+    ),
 )
 
 
@@ -99,7 +190,11 @@ class EngineRun(Run):
         if self.case.name.startswith("vllm-healthy"):
             self._watch(hosts)
             return
-        at = {"init": lambda: "world_size=2 rank=0" in self._log(0), "load": self._loading, "ready": lambda: self._ready(hosts.hosts[0])}
+        at = {
+            "init": lambda: "world_size=2 rank=0" in self._log(0),
+            "load": self._loading,
+            "ready": lambda: self._ready(hosts.hosts[0]),
+        }
         if not self._come(self.case.at, at[self.case.at]) and self.case.at != "init":
             return
         if self.case.at != "init":
@@ -138,22 +233,72 @@ class EngineRun(Run):
         for host in hosts.hosts:
             if host.number in self.case.absent:
                 continue
-            argv = [self.options.python, self.options.vllm, "serve", self.options.model, "--served-model-name", "tiny", "--dtype", "bfloat16", "--max-model-len",
-                    "512", "--max-num-seqs", "4", "--max-num-batched-tokens", "512", "--kv-cache-memory-bytes", str(256 << 20), "--gpu-memory-utilization", "0.1",
-                    "--enforce-eager", flag, "2", "--distributed-executor-backend", "mp", *self.case.options]
+            argv = [
+                self.options.python,
+                self.options.vllm,
+                "serve",
+                self.options.model,
+                "--served-model-name",
+                "tiny",
+                "--dtype",
+                "bfloat16",
+                "--max-model-len",
+                "512",
+                "--max-num-seqs",
+                "4",
+                "--max-num-batched-tokens",
+                "512",
+                "--kv-cache-memory-bytes",
+                str(256 << 20),
+                "--gpu-memory-utilization",
+                "0.1",
+                "--enforce-eager",
+                flag,
+                "2",
+                "--distributed-executor-backend",
+                "mp",
+                *self.case.options,
+            ]
             if self.case.hosts > 1:
-                argv += ["--nnodes", str(self.case.hosts), "--node-rank", str(host.number), "--master-addr", "10.77.0.1", "--master-port", str(MASTER_PORT + self.port)]
+                argv += [
+                    "--nnodes",
+                    str(self.case.hosts),
+                    "--node-rank",
+                    str(host.number),
+                    "--master-addr",
+                    "10.77.0.1",
+                    "--master-port",
+                    str(MASTER_PORT + self.port),
+                ]
             argv += ["--headless"] if host.number else ["--host", "0.0.0.0", "--port", "8000"]
             argv += self.case.options_of.get(host.number, ())
             self.processes[host.number] = host.start(argv, self._environment(host), self.place / f"{host.name}.log")
         self.note(f"started {sorted(self.processes)}")
 
     def _environment(self, host: Host) -> dict[str, str]:
-        env = {**os.environ, "PYTHONUNBUFFERED": "1", "HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1", "NO_COLOR": "1",
-               "NCCL_DEBUG": "INFO", "NCCL_HOSTID": host.name, "NCCL_SOCKET_IFNAME": "eth0", "GLOO_SOCKET_IFNAME": "eth0", "VLLM_HOST_IP": host.address,
-               "VLLM_ALLREDUCE_USE_SYMM_MEM": "0", "VLLM_ALLREDUCE_USE_FLASHINFER": "0", "VLLM_USE_DEEP_GEMM": "0", "VLLM_USE_FLASHINFER_SAMPLER": "0",
-               "TORCH_FR_BUFFER_SIZE": "2000", "TORCH_NCCL_DUMP_ON_TIMEOUT": "1", "TORCH_FR_DUMP_TEMP_FILE": f"{self.place}/recorder_",
-               "TORCH_NCCL_DEBUG_INFO_TEMP_FILE": f"{self.place}/recorder_", "TORCH_NCCL_DEBUG_INFO_PIPE_FILE": f"{self.place}/recorder-pipe_"}
+        env = {
+            **os.environ,
+            "PYTHONUNBUFFERED": "1",
+            "HF_HUB_OFFLINE": "1",
+            "TRANSFORMERS_OFFLINE": "1",
+            "VLLM_NO_USAGE_STATS": "1",
+            "DO_NOT_TRACK": "1",
+            "NO_COLOR": "1",
+            "NCCL_DEBUG": "INFO",
+            "NCCL_HOSTID": host.name,
+            "NCCL_SOCKET_IFNAME": "eth0",
+            "GLOO_SOCKET_IFNAME": "eth0",
+            "VLLM_HOST_IP": host.address,
+            "VLLM_ALLREDUCE_USE_SYMM_MEM": "0",
+            "VLLM_ALLREDUCE_USE_FLASHINFER": "0",
+            "VLLM_USE_DEEP_GEMM": "0",
+            "VLLM_USE_FLASHINFER_SAMPLER": "0",
+            "TORCH_FR_BUFFER_SIZE": "2000",
+            "TORCH_NCCL_DUMP_ON_TIMEOUT": "1",
+            "TORCH_FR_DUMP_TEMP_FILE": f"{self.place}/recorder_",
+            "TORCH_NCCL_DEBUG_INFO_TEMP_FILE": f"{self.place}/recorder_",
+            "TORCH_NCCL_DEBUG_INFO_PIPE_FILE": f"{self.place}/recorder-pipe_",
+        }
         if self.case.hosts > 1:
             env["CUDA_VISIBLE_DEVICES"] = str(host.number % self.options.gpus)
         if self.options.cpu:
@@ -166,7 +311,11 @@ class EngineRun(Run):
         return file.read_text(errors="replace") if file.exists() else ""
 
     def _loading(self) -> bool:
-        return bool(LOADED.search(self._log(1)) or "Starting to load model" in self._log(1) or re.search(r"VLLM::Worker_", self._titles(1)))
+        return bool(
+            LOADED.search(self._log(1))
+            or "Starting to load model" in self._log(1)
+            or re.search(r"VLLM::Worker_", self._titles(1))
+        )
 
     def _ready(self, host: Host) -> bool:
         return "Application startup complete" in self._log(0) and self._http(host, "/health", "", 5) is not None
@@ -202,12 +351,21 @@ class EngineRun(Run):
             self.note(f"{what} {whom}")
 
     def _http(self, host: Host, path: str, body: str, limit_s: float) -> str | None:
-        done = host.run([sys.executable, "-S", "-c", _ASK, f"http://127.0.0.1:8000{path}", body, str(limit_s)], limit_s + 10)
+        done = host.run(
+            [sys.executable, "-S", "-c", _ASK, f"http://127.0.0.1:8000{path}", body, str(limit_s)], limit_s + 10
+        )
         return done.stdout if done.returncode == 0 else None
 
     def _ask(self, host: Host, limit_s: float) -> float | None:
         """Seconds of one completion; None when none came."""
-        body = {"model": "tiny", "prompt": "the engine starts on two nodes", "max_tokens": 64, "temperature": 0.7, "seed": 1, "ignore_eos": True}
+        body = {
+            "model": "tiny",
+            "prompt": "the engine starts on two nodes",
+            "max_tokens": 64,
+            "temperature": 0.7,
+            "seed": 1,
+            "ignore_eos": True,
+        }
         began = time.monotonic()
         answer = self._http(host, "/v1/completions", json.dumps(body), limit_s)
         self.note(f"completion {'in' if answer else 'not within'} {time.monotonic() - began:.2f} s")
@@ -235,7 +393,11 @@ def main() -> int:
     options.model = str(Path(options.model).resolve())
     options.vllm = options.vllm or str(Path(options.python).parent / "vllm")
     options.folder.mkdir(parents=True, exist_ok=True)
-    chosen = [case for case in CASES if (not options.names or case.name in options.names) and (case.hosts > 1 or options.gpus > 1 or options.cpu)]
+    chosen = [
+        case
+        for case in CASES
+        if (not options.names or case.name in options.names) and (case.hosts > 1 or options.gpus > 1 or options.cpu)
+    ]
 
     def play(number: int, case: Case) -> dict[str, object]:
         hide = {host: str(Path(options.model).parent) for host in case.hide_model}

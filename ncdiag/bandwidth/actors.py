@@ -29,7 +29,11 @@ class Pump:
         import sys
 
         self._process = subprocess.Popen(
-            [python or sys.executable, "-u", "-c", loader], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ, **environment}
+            [python or sys.executable, "-u", "-c", loader],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={**os.environ, **environment},
         )
 
     def send(self, data: bytes) -> None:
@@ -118,7 +122,9 @@ def ray_ways(address: str, python: str | None, environment: Mapping[str, str]) -
         bundles = [{"CPU": 0.01} for _ in alive]
     group = _placement(ray, bundles, spread=not any(gpus.values()))
     addresses = {info["NodeID"]: info["NodeManagerAddress"] for info in alive}
-    carried = {name: value for name, value in environment.items() if name != "CUDA_VISIBLE_DEVICES"}  # that is Ray's to say
+    carried = {
+        name: value for name, value in environment.items() if name != "CUDA_VISIBLE_DEVICES"
+    }  # that is Ray's to say
     where = ray.util.placement_group_table(group)["bundles_to_node_id"]
     order = sorted(range(len(bundles)), key=lambda index: (names[where[index]], index))
 
@@ -128,7 +134,11 @@ def ray_ways(address: str, python: str | None, environment: Mapping[str, str]) -
 
             strategy = PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=index)
             need = {"num_gpus": 1} if "GPU" in bundles[index] else {}
-            actor = ray.remote(Pump).options(num_cpus=0, max_concurrency=4, scheduling_strategy=strategy, **need).remote(LOADER, {**carried, "NCDIAG_ADDRESS": addresses[where[index]]}, python)
+            actor = (
+                ray.remote(Pump)
+                .options(num_cpus=0, max_concurrency=4, scheduling_strategy=strategy, **need)
+                .remote(LOADER, {**carried, "NCDIAG_ADDRESS": addresses[where[index]]}, python)
+            )
             return RayLine(ray, actor)
 
         return Way(names[where[index]], start)

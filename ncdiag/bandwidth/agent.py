@@ -52,7 +52,9 @@ class Rank:
         self.late = False
         self.topology = -1
         dumper = spec.pop("topology", None)
-        if dumper is not None:  # on every rank of the node: from 2.24 on they exchange what they see once more for the dump, and wait for all
+        if (
+            dumper is not None
+        ):  # on every rank of the node: from 2.24 on they exchange what they see once more for the dump, and wait for all
             path = os.devnull
             if dumper == self.rank:
                 self.topology = os.memfd_create("topology", 0)  # no file with a name
@@ -104,8 +106,18 @@ class Rank:
                 xml = file.read(1 << 21).decode("utf-8", "replace")
             say({"event": "topology", "job": self.job, "rank": self.rank, "xml": xml})
         packed = base64.b64encode(zlib.compress(self.log)).decode()
-        say({"event": "ended", "job": self.job, "rank": self.rank, "status": status, "stage": self.stage, "late": self.late,
-             "log": packed, "log_dropped": self.dropped})
+        say(
+            {
+                "event": "ended",
+                "job": self.job,
+                "rank": self.rank,
+                "status": status,
+                "stage": self.stage,
+                "late": self.late,
+                "log": packed,
+                "log_dropped": self.dropped,
+            }
+        )
 
 
 def _be_rank(spec: Dict[str, Any], worker: Any, events: int, output: int) -> None:
@@ -165,12 +177,23 @@ def facts() -> Dict[str, Any]:
 def _facts() -> Dict[str, Any]:
     import torch
 
-    found: Dict[str, Any] = {"python": sys.executable, "torch": torch.__version__, "cuda": [], "nccl": None, "cpus": len(os.sched_getaffinity(0))}
+    found: Dict[str, Any] = {
+        "python": sys.executable,
+        "torch": torch.__version__,
+        "cuda": [],
+        "nccl": None,
+        "cpus": len(os.sched_getaffinity(0)),
+    }
     if torch.cuda.is_available():
         for index in range(torch.cuda.device_count()):
             properties = torch.cuda.get_device_properties(index)
-            found["cuda"].append({"name": properties.name, "uuid": str(getattr(properties, "uuid", "")),
-                                  "capability": [properties.major, properties.minor]})
+            found["cuda"].append(
+                {
+                    "name": properties.name,
+                    "uuid": str(getattr(properties, "uuid", "")),
+                    "capability": [properties.major, properties.minor],
+                }
+            )
         with contextlib.suppress(Exception):
             found["nccl"] = ".".join(str(part) for part in torch.cuda.nccl.version())
     return found
@@ -186,13 +209,30 @@ def gpu_users() -> Dict[str, Any]:
     users = []
     for parts in apps:
         if len(parts) >= 4:
-            users.append({"uuid": parts[0], "pid": int(_number(parts[1])), "mib": _number(parts[2]), **_process(parts[1], parts[3])})
+            users.append(
+                {
+                    "uuid": parts[0],
+                    "pid": int(_number(parts[1])),
+                    "mib": _number(parts[2]),
+                    **_process(parts[1], parts[3]),
+                }
+            )
     return {"users": users, "used_mib": used}
 
 
 def _smi(query: str) -> List[List[str]]:
-    out = subprocess.run(["nvidia-smi", query, "--format=csv,noheader,nounits"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=20, check=True)
-    return [[part.strip() for part in line.split(",", 3)] for line in out.stdout.decode("utf-8", "replace").splitlines() if line.strip()]
+    out = subprocess.run(
+        ["nvidia-smi", query, "--format=csv,noheader,nounits"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        timeout=20,
+        check=True,
+    )
+    return [
+        [part.strip() for part in line.split(",", 3)]
+        for line in out.stdout.decode("utf-8", "replace").splitlines()
+        if line.strip()
+    ]
 
 
 def _number(text: str) -> float:
@@ -290,8 +330,18 @@ class Agent:
     def hello(self) -> None:
         own = own_address(self.interfaces)
         links = {name: link(name) for name in self.interfaces}
-        say({"event": "hello", "hostname": socket.gethostname(), "interfaces": self.interfaces, "links": links, "hcas": hcas(), "address": own,
-             **facts(), "gpus": gpu_users()})
+        say(
+            {
+                "event": "hello",
+                "hostname": socket.gethostname(),
+                "interfaces": self.interfaces,
+                "links": links,
+                "hcas": hcas(),
+                "address": own,
+                **facts(),
+                "gpus": gpu_users(),
+            }
+        )
 
     def order(self, order: Dict[str, Any]) -> None:
         if order["do"] == "run":

@@ -65,11 +65,17 @@ def load(path: str) -> dict[str, Any]:
 def compare(baseline: dict[str, Any], rows: Sequence[Row], about: dict[str, Any]) -> tuple[list[Change], list[str]]:
     """The changes, and why the runs may not be comparable."""
     doubts = [
-        f"{key}: {baseline.get(key)} then, {about[key]} now" for key in ("ranks", "backend", "dtype") if baseline.get(key) != about[key]
+        f"{key}: {baseline.get(key)} then, {about[key]} now"
+        for key in ("ranks", "backend", "dtype")
+        if baseline.get(key) != about[key]
     ]
     try:
         before = {(row["op"], row["size_bytes"], row["in_place"]): row for row in baseline["rows"]}
-        return [change for row in rows if (old := before.get((row.op, row.size_bytes, row.in_place))) and (change := _change(old, row))], doubts
+        return [
+            change
+            for row in rows
+            if (old := before.get((row.op, row.size_bytes, row.in_place))) and (change := _change(old, row))
+        ], doubts
     except (KeyError, TypeError) as error:
         raise BaselineError(f"damaged baseline: {error!r}") from error
 

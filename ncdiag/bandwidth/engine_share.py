@@ -75,7 +75,11 @@ class Forward:
         return self.communication_s / (self.communication_s + self.compute_s)
 
     def as_dict(self) -> dict[str, Any]:
-        return {**asdict(self), "share": self.share, "bytes": self.all_reduces * self.all_reduce_bytes + self.sends * self.send_bytes}
+        return {
+            **asdict(self),
+            "share": self.share,
+            "bytes": self.all_reduces * self.all_reduce_bytes + self.sends * self.send_bytes,
+        }
 
 
 class Curve:
@@ -103,15 +107,30 @@ class Curve:
         return math.exp(math.log(fast) * (1 - weight) + math.log(slow) * weight)
 
 
-def forwards(shape: Shape, load: Load, across: Curve, send: Curve, ranks: int, nodes: int, machine: Machine, inside: Curve | None = None) -> list[Forward]:
+def forwards(
+    shape: Shape,
+    load: Load,
+    across: Curve,
+    send: Curve,
+    ranks: int,
+    nodes: int,
+    machine: Machine,
+    inside: Curve | None = None,
+) -> list[Forward]:
     """Decode and prefill: TP over all `ranks`; with several nodes also PP over the nodes, TP within each (`inside`: measured there, if it was)."""
-    found = [_forward("TP", f"TP={ranks}", what, tokens, shape, load, across, send, ranks, 1, machine) for what, tokens in _steps(load)]
+    found = [
+        _forward("TP", f"TP={ranks}", what, tokens, shape, load, across, send, ranks, 1, machine)
+        for what, tokens in _steps(load)
+    ]
     if nodes > 1 and ranks % nodes == 0:
         within = ranks // nodes
         curve = inside if inside else None
         if within == 1 or curve:
             label = f"PP={nodes}" + (f" x TP={within}" if within > 1 else "")
-            found += [_forward("PP", label, what, tokens, shape, load, curve, send, within, nodes, machine) for what, tokens in _steps(load)]
+            found += [
+                _forward("PP", label, what, tokens, shape, load, curve, send, within, nodes, machine)
+                for what, tokens in _steps(load)
+            ]
     return found
 
 
@@ -120,14 +139,26 @@ def _steps(load: Load) -> Sequence[tuple[str, int]]:
 
 
 def _forward(
-    kind: str, label: str, what: str, tokens: int, shape: Shape, load: Load, reduce: Curve | None, send: Curve, tp: int, stages: int, machine: Machine
+    kind: str,
+    label: str,
+    what: str,
+    tokens: int,
+    shape: Shape,
+    load: Load,
+    reduce: Curve | None,
+    send: Curve,
+    tp: int,
+    stages: int,
+    machine: Machine,
 ) -> Forward:
     size = tokens * shape.hidden * shape.activation_bytes
     reduces = ALL_REDUCES_A_LAYER * shape.layers if tp > 1 else 0
     sends = (stages - 1) * PIPELINE_TENSORS if stages > 1 else 0
     sliced = size // tp  # vLLM sends each rank's slice and gathers it within the node
     time_s = (reduces * reduce(size) if reduces and reduce else 0.0) + (sends * send(sliced) if sends else 0.0)
-    return Forward(label, what, tokens, reduces, size, sends, sliced, time_s, _compute(what, tokens, shape, tp, machine))
+    return Forward(
+        label, what, tokens, reduces, size, sends, sliced, time_s, _compute(what, tokens, shape, tp, machine)
+    )
 
 
 def _compute(what: str, tokens: int, shape: Shape, tp: int, machine: Machine) -> float | None:

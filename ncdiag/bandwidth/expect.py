@@ -70,7 +70,9 @@ def expect(outcome: Outcome, names: Sequence[str], nodes: Mapping[str, Mapping[s
     if not facts.communicators:
         return Expectation(why="NCCL's log tells of no communicator")
     group = max(facts.communicators, key=lambda one: len(one.ranks))
-    topologies = {name: _topology(rank.topology) for name, rank in zip(names, outcome.ranks, strict=True) if rank.topology}
+    topologies = {
+        name: _topology(rank.topology) for name, rank in zip(names, outcome.ranks, strict=True) if rank.topology
+    }
     expectation = Expectation()
     inside = _inside(group, topologies, expectation)
     across = _across(group, facts, names, topologies, nodes, expectation)
@@ -93,12 +95,17 @@ def expect_gloo(names: Sequence[str], nodes: Mapping[str, Mapping[str, Any]]) ->
     found = []
     for node in dict.fromkeys(names):
         facts = nodes.get(node, {})
-        name = next((name for name, address in facts.get("interfaces", {}).items() if address == facts.get("address")), None)
+        name = next(
+            (name for name, address in facts.get("interfaces", {}).items() if address == facts.get("address")), None
+        )
         link = facts.get("links", {}).get(name or "", {})
         if name is None or link.get("virtual", True) or not (link.get("speed") or 0) > 0:
             return Expectation(why=f"{name or 'the interface'} of {node} is virtual and has no rate of its own")
         share = socket_efficiency(link.get("mtu") or 1500)
-        terms = [Term(f"{node} {name}", link["speed"] / 8000, "GB/s", f"/sys/class/net/{name}/speed"), Term("payload", share, "of it", "TCP over IPv4")]
+        terms = [
+            Term(f"{node} {name}", link["speed"] / 8000, "GB/s", f"/sys/class/net/{name}/speed"),
+            Term("payload", share, "of it", "TCP over IPv4"),
+        ]
         found.append((link["speed"] / 8000 * share, f"{link['speed'] / 1000:g} Gb/s", terms))
     expectation.busbw_gbytes_s, expectation.bound, expectation.terms = min(found, key=lambda one: one[0])
     return expectation
@@ -116,7 +123,12 @@ def _topology(xml: str) -> Topology | None:
 
 def _inside(group: Communicator, topologies: Mapping[str, Topology | None], expectation: Expectation) -> Found | None:
     """The links between GPUs of one node, None where no rank has a neighbour there or nothing is known of them."""
-    links = [link for rank in group.ranks for link in rank.links if not link.p2p and link.transport.startswith(("P2P", "SHM"))]
+    links = [
+        link
+        for rank in group.ranks
+        for link in rank.links
+        if not link.p2p and link.transport.startswith(("P2P", "SHM"))
+    ]
     topology = next((one for one in topologies.values() if one), None)
     if not links or topology is None:
         return None
@@ -129,11 +141,20 @@ def _inside(group: Communicator, topologies: Mapping[str, Topology | None], expe
     if not cards:
         return None
     slowest = min(cards, key=lambda pci: pci.gbytes_s)
-    terms = [Term(f"PCIe {link_name(slowest.gts, slowest.width)} of a GPU, what NCCL counts on", slowest.gbytes_s, "GB/s", "topology dump")]
+    terms = [
+        Term(
+            f"PCIe {link_name(slowest.gts, slowest.width)} of a GPU, what NCCL counts on",
+            slowest.gbytes_s,
+            "GB/s",
+            "topology dump",
+        )
+    ]
     if by_shm is None:
         return slowest.gbytes_s, "PCIe between the GPUs", terms
     if any(gpu.nvlinks for gpu in gpus):
-        expectation.causes.append(("p2p-broken", "", "the GPUs have NVLink, and NCCL goes through shared memory (SHM): P2P is off or refused"))
+        expectation.causes.append(
+            ("p2p-broken", "", "the GPUs have NVLink, and NCCL goes through shared memory (SHM): P2P is off or refused")
+        )
     terms.append(Term("copies through host memory", SHM_EFFICIENCY, "of it", "measured on 2 H200"))
     return slowest.gbytes_s * SHM_EFFICIENCY, "PCIe, through shared memory", terms
 
@@ -148,7 +169,9 @@ def _nvlink(gpu: Gpu, nvls: bool, ranks: int) -> Found:
     ]
     value = count * counted
     if nvls:
-        terms.append(Term("NVLink SHARP: the switch adds", 2 * (ranks - 1) / ranks, "times", "each GPU sends its data once"))
+        terms.append(
+            Term("NVLink SHARP: the switch adds", 2 * (ranks - 1) / ranks, "times", "each GPU sends its data once")
+        )
         value *= min(2 * (ranks - 1) / ranks, 1.3)
     return value, f"{count} NVLinks", terms
 
@@ -199,14 +222,24 @@ def _node_network(
                 expectation.why = f"{name} of {node} is a virtual interface, which has no rate of its own"
                 return None
             mbits, source = float(interface["speed"]), f"/sys/class/net/{name}/speed"
-            share, reason = socket_efficiency(interface.get("mtu") or 1500), f"TCP over IPv4 with MTU {interface.get('mtu') or 1500}"
+            share, reason = (
+                socket_efficiency(interface.get("mtu") or 1500),
+                f"TCP over IPv4 with MTU {interface.get('mtu') or 1500}",
+            )
         else:
             net = nets.get(number)
-            speed = (device.speed_mbits_s if device else None) or (net.speed_mbits_s if net and net.speed_mbits_s > 0 else None)
+            speed = (device.speed_mbits_s if device else None) or (
+                net.speed_mbits_s if net and net.speed_mbits_s > 0 else None
+            )
             if not speed:
                 expectation.why = f"the rate of {name} of {node} is neither in NCCL's log nor in its topology dump"
                 return None
-            mbits, source, share, reason = float(speed), f"NCCL: {name}", IB_EFFICIENCY, "headers and CRC of 4096-byte packets"
+            mbits, source, share, reason = (
+                float(speed),
+                f"NCCL: {name}",
+                IB_EFFICIENCY,
+                "headers and CRC of 4096-byte packets",
+            )
         terms += [Term(f"{node} {name}", mbits / 8000, "GB/s", source), Term("payload", share, "of it", reason)]
         rates.append(f"{mbits / 1000:g} Gb/s")
         total += mbits / 8000 * share
@@ -223,14 +256,26 @@ def socket_efficiency(mtu: int) -> float:
     return (mtu - 52) / (mtu + 38)
 
 
-def _costly(per_node: Mapping[str, Mapping[int, tuple[Link, Process]]], nodes: Mapping[str, Mapping[str, Any]], expectation: Expectation) -> None:
+def _costly(
+    per_node: Mapping[str, Mapping[int, tuple[Link, Process]]],
+    nodes: Mapping[str, Mapping[str, Any]],
+    expectation: Expectation,
+) -> None:
     """What was chosen that costs speed: RDMA without GPUDirect, sockets where there is RDMA."""
-    plain = [node for node, devices in per_node.items() if any(link.transport == "NET/IB" and not link.gdr for link, _ in devices.values())]
+    plain = [
+        node
+        for node, devices in per_node.items()
+        if any(link.transport == "NET/IB" and not link.gdr for link, _ in devices.values())
+    ]
     if plain:
         text = f"NET/IB without GDR on {fold(plain)}"
         expectation.remarks.append(text)
         expectation.causes += [("gdr-disabled", node, text) for node in plain]
-    sockets = [node for node, devices in per_node.items() if any(link.transport == "NET/Socket" for link, _ in devices.values())]
+    sockets = [
+        node
+        for node, devices in per_node.items()
+        if any(link.transport == "NET/Socket" for link, _ in devices.values())
+    ]
     rdma = [node for node in sockets if nodes.get(node, {}).get("hcas")]
     if rdma:
         text = f"TCP sockets on {fold(rdma)}, which have active RDMA ports"

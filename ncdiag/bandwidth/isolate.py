@@ -91,7 +91,11 @@ class Search:
     is usual below which a pair is slow, where there are so few nodes (FEW) that noise cannot be told from the values themselves."""
 
     def __init__(
-        self, nodes: Sequence[str], rails: Mapping[str, Sequence[str]] | None = None, seed: int = 0, slow_below: float = 0.85
+        self,
+        nodes: Sequence[str],
+        rails: Mapping[str, Sequence[str]] | None = None,
+        seed: int = 0,
+        slow_below: float = 0.85,
     ) -> None:
         self.nodes = list(dict.fromkeys(nodes))
         self.rails = {node: tuple(names) for node, names in (rails or {}).items()}
@@ -102,7 +106,9 @@ class Search:
         self.results: list[tuple[Pair, float | None]] = []
         self.verdicts: list[Verdict] = []
         self._random = random.Random(seed)
-        self._clean_votes = 1 if len(self.nodes) <= FEW else VOTES  # few nodes: noise only ever slows, so the best test counts
+        self._clean_votes = (
+            1 if len(self.nodes) <= FEW else VOTES
+        )  # few nodes: noise only ever slows, so the best test counts
         self._state = {node: _Node() for node in self.nodes}
         self._slow_pairs: list[Pair] = []
         self._deviation = 0.0
@@ -172,7 +178,9 @@ class Search:
             done += 1
             self._learn_usual()
         slow = [test for test, value in self.results if self._is_slow(value)]
-        self._noisy = len(self.results) >= MANY and (len(slow) > FREQUENT * len(self.results) or self._deviation > SCATTERED)
+        self._noisy = len(self.results) >= MANY and (
+            len(slow) > FREQUENT * len(self.results) or self._deviation > SCATTERED
+        )
         ratios = self._ratios(())
         for node in self.nodes:
             if self._noisy:
@@ -189,7 +197,9 @@ class Search:
             return
         self.usual = statistics.median(values)
         self._deviation = 1.4826 * statistics.median(abs(math.log(value / self.usual)) for value in values)
-        self.threshold = math.exp(-min(max(SIGMAS * self._deviation, -math.log(1 - LEAST_DROP)), -math.log(1 - MOST_DROP)))
+        self.threshold = math.exp(
+            -min(max(SIGMAS * self._deviation, -math.log(1 - LEAST_DROP)), -math.log(1 - MOST_DROP))
+        )
         self._population = [value / self.usual for value in values]
 
     def _more_screens(self) -> int:
@@ -263,13 +273,21 @@ class Search:
                     together[node] = joined
         companies = sorted({tuple(sorted(members)) for members in together.values()}, key=len, reverse=True)
         healthy = companies[0] if len(companies[0]) > 1 else ()
-        fast = [value for test, value in self.results if value and test.one in healthy and test.other in healthy and not self._is_slow(value)]
+        fast = [
+            value
+            for test, value in self.results
+            if value and test.one in healthy and test.other in healthy and not self._is_slow(value)
+        ]
         self.usual = statistics.median(fast) if fast else self.usual
         groups += [list(members) for members in companies[1:] if len(members) > 1]
         for node in self.nodes:
             self._state[node].screen_slow = int(node not in healthy)
             self._state[node].clean = VOTES if node in healthy else 0
-        self._slow_pairs = [test for test, value in self.results if test.one in healthy and test.other in healthy and self._is_slow(value)]
+        self._slow_pairs = [
+            test
+            for test, value in self.results
+            if test.one in healthy and test.other in healthy and self._is_slow(value)
+        ]
 
     def _is_slow(self, value: float | None, usual: float | None = None) -> bool:
         reference = usual or self.usual
@@ -284,7 +302,13 @@ class Search:
     def _good(self) -> list[str]:
         """Nodes with nothing against them, those with the most tests first."""
         good = [node for node in self.nodes if not self._state[node].slow and not self._state[node].screen_slow]
-        cleared = [node for node in self.nodes if self._state[node].screen_slow and self._state[node].clean >= self._clean_votes and not self._state[node].slow]
+        cleared = [
+            node
+            for node in self.nodes
+            if self._state[node].screen_slow
+            and self._state[node].clean >= self._clean_votes
+            and not self._state[node].slow
+        ]
         return good + cleared
 
     def _retest(self, suspects: Sequence[str]) -> Iterator[list[Pair]]:
@@ -302,14 +326,20 @@ class Search:
             self._random.shuffle(good)
             tests = []
             for node in waiting[: len(good)]:
-                index = next((i for i, other in enumerate(good) if other not in self._state[node].partners), len(good) - 1)
+                index = next(
+                    (i for i, other in enumerate(good) if other not in self._state[node].partners), len(good) - 1
+                )
                 partner = good.pop(index)
                 self._state[node].partners.add(partner)
                 tests.append(Pair(node, partner))
             yield tests
             for test in tests:
                 self._vote(test)
-            done = [node for node in waiting if self._state[node].slow >= VOTES or self._state[node].clean >= self._clean_votes]
+            done = [
+                node
+                for node in waiting
+                if self._state[node].slow >= VOTES or self._state[node].clean >= self._clean_votes
+            ]
             waiting = [node for node in waiting if node not in done]
             waiting = [*waiting[len(tests) :], *waiting[: len(tests)]] if len(waiting) > len(good) else waiting
 
@@ -373,7 +403,9 @@ class Search:
 
     def _paths(self) -> Iterator[list[Pair]]:
         """Slow pairs whose nodes both turned out good, with each other again."""
-        open_ = [test for test in self._slow_pairs if not {test.one, test.other} & set(self._bad) and self._both_clean(test)]
+        open_ = [
+            test for test in self._slow_pairs if not {test.one, test.other} & set(self._bad) and self._both_clean(test)
+        ]
         for turn in range(VOTES):
             taken: set[str] = set()
             tests = []
@@ -396,11 +428,15 @@ class Search:
 
     # --- conclusions ------------------------------------------------------------------------------------------------------------------------
 
-    def _conclude(self, groups: Sequence[Sequence[str]], bad_rails: Mapping[str, Sequence[str]], open_: Sequence[str]) -> None:
+    def _conclude(
+        self, groups: Sequence[Sequence[str]], bad_rails: Mapping[str, Sequence[str]], open_: Sequence[str]
+    ) -> None:
         grouped = set(itertools.chain.from_iterable(groups))
         for members in groups:
             ratios = [ratio for node in members for ratio in self._state[node].ratios]
-            self.verdicts.append(Verdict("group", tuple(members), (), statistics.median(ratios) if ratios else None, False, len(ratios)))
+            self.verdicts.append(
+                Verdict("group", tuple(members), (), statistics.median(ratios) if ratios else None, False, len(ratios))
+            )
         for node in self._bad:
             if node not in grouped:
                 rails = tuple(bad_rails.get(node, ()))
@@ -411,7 +447,9 @@ class Search:
     def _verdict(self, kind: str, node: str, rails: tuple[str, ...] = ()) -> Verdict:
         state = self._state[node]
         ratio = statistics.median(state.ratios) if state.ratios else None
-        return Verdict(kind, (node,), rails, ratio, bool(state.stuck) and not state.ratios, len(state.ratios) + state.stuck)
+        return Verdict(
+            kind, (node,), rails, ratio, bool(state.stuck) and not state.ratios, len(state.ratios) + state.stuck
+        )
 
     def _conclude_open(self) -> None:
         """The rounds are used up: what is known so far."""

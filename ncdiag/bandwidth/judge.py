@@ -25,7 +25,10 @@ def not_answering(agents: Sequence[Agent]) -> Iterator[Finding]:
     for agent in agents:
         if agent.error:
             yield fail(
-                f"{agent.node} does not take part: {agent.error}", agent.node, source=SOURCE, cause="bootstrap-peer-unreachable",
+                f"{agent.node} does not take part: {agent.error}",
+                agent.node,
+                source=SOURCE,
+                cause="bootstrap-peer-unreachable",
                 remedy=f"Look at {agent.node} by itself first; the run goes on without it.",
             )
 
@@ -34,8 +37,12 @@ def data(rows: Sequence[Row]) -> Iterator[Finding]:
     for row in rows:
         if row.wrong:
             yield fail(
-                f"{row.op} of {row.size_bytes} bytes gave {row.wrong} wrong elements over {row.ranks} ranks", source=SOURCE, observed=row.wrong, expected=0,
-                cause="gpu-hardware-fault", remedy="Do not serve from these GPUs; run the pairs one by one (--isolate always) and look at ECC and Xid.",
+                f"{row.op} of {row.size_bytes} bytes gave {row.wrong} wrong elements over {row.ranks} ranks",
+                source=SOURCE,
+                observed=row.wrong,
+                expected=0,
+                cause="gpu-hardware-fault",
+                remedy="Do not serve from these GPUs; run the pairs one by one (--isolate always) and look at ECC and Xid.",
             )
     checked = [row for row in rows if row.wrong is not None]
     if checked and not any(row.wrong for row in checked):
@@ -53,7 +60,10 @@ def against(rows: Sequence[Row], expectation: Expectation, given: float | None, 
         yield unknown(text, source=SOURCE) if backend == "nccl" else skip(text, source=SOURCE)
         return
     if best.size_bytes < LARGE_BYTES:
-        yield unknown(f"the largest size, {best.size_bytes} bytes, measures latency rather than bandwidth; --max 256M", source=SOURCE)
+        yield unknown(
+            f"the largest size, {best.size_bytes} bytes, measures latency rather than bandwidth; --max 256M",
+            source=SOURCE,
+        )
         return
     where = f" on {expectation.bound}" if expectation.bound and not given else ""
     remark = f": {'; '.join(expectation.remarks)}" if expectation.remarks else ""
@@ -65,15 +75,28 @@ def against(rows: Sequence[Row], expectation: Expectation, given: float | None, 
     cause, node, _ = expectation.causes[0] if expectation.causes else ("slow-not-hung", "", "")
     status = fail if ratio < VERY_SLOW else warn
     yield status(
-        text + remark, node or None, source=SOURCE, observed=best.busbw, expected=wanted, cause=cause,
-        remedy="See who is slow with --isolate always." if not expectation.causes else "Repair what the remark says, then measure again.",
+        text + remark,
+        node or None,
+        source=SOURCE,
+        observed=best.busbw,
+        expected=wanted,
+        cause=cause,
+        remedy="See who is slow with --isolate always."
+        if not expectation.causes
+        else "Repair what the remark says, then measure again.",
     )
 
 
 def choices(expectation: Expectation) -> Iterator[Finding]:
     """What NCCL chose that costs speed, whatever the figure is."""
     for cause, node, text in expectation.causes:
-        yield warn(text, node or None, source="NCCL's log of this run", cause=cause, remedy="ncdiag preflight says why; see the playbook.")
+        yield warn(
+            text,
+            node or None,
+            source="NCCL's log of this run",
+            cause=cause,
+            remedy="ncdiag preflight says why; see the playbook.",
+        )
 
 
 def changes(found: Sequence[Change], doubts: Sequence[str]) -> Iterator[Finding]:
@@ -83,7 +106,11 @@ def changes(found: Sequence[Change], doubts: Sequence[str]) -> Iterator[Finding]
         if change.significant and change.ratio < 1 and change.size_bytes >= LARGE_BYTES:
             yield warn(
                 f"{change.op} of {change.size_bytes} bytes: {change.now_gbytes_s:.4g} GB/s, {change.before_gbytes_s:.4g} in the baseline ({change.ratio - 1:+.0%})",
-                source=SOURCE, observed=change.now_gbytes_s, expected=change.before_gbytes_s, cause="slow-not-hung", remedy="See who is slow with --isolate always.",
+                source=SOURCE,
+                observed=change.now_gbytes_s,
+                expected=change.before_gbytes_s,
+                cause="slow-not-hung",
+                remedy="See who is slow with --isolate always.",
             )
 
 
@@ -95,33 +122,59 @@ def stuck(outcome: Outcome, names: Sequence[str]) -> Iterator[Finding]:
     if failed is not None:
         rank = outcome.ranks[failed]
         yield fail(
-            f"rank {failed} on {names[failed]} failed while {rank.stage}: {rank.error[:400]}", names[failed], source=SOURCE, rank=failed, cause="unresolved",
+            f"rank {failed} on {names[failed]} failed while {rank.stage}: {rank.error[:400]}",
+            names[failed],
+            source=SOURCE,
+            rank=failed,
+            cause="unresolved",
             remedy="The pairs tell which nodes work together; NCCL's own words: --format json, log.",
         )
         return
     waiting = [number for number, rank in enumerate(outcome.ranks) if rank.counters is None]
     stages = sorted({outcome.ranks[number].stage for number in waiting})
     yield fail(
-        f"the run of all {len(outcome.ranks)} ranks got stuck ({', '.join(stages)}) and was ended after {outcome.job.limit_s:g} s", source=SOURCE,
-        cause="unresolved", remedy="The pairs tell who is to blame: --isolate auto.",
+        f"the run of all {len(outcome.ranks)} ranks got stuck ({', '.join(stages)}) and was ended after {outcome.job.limit_s:g} s",
+        source=SOURCE,
+        cause="unresolved",
+        remedy="The pairs tell who is to blame: --isolate auto.",
     )
 
 
 def isolated(isolation: Isolation) -> Iterator[Finding]:
     for verdict in isolation.verdicts:
         node = verdict.nodes[0]
-        if verdict.kind == "node" and node in isolation.slow_cpu and isolation.symptoms.get(node, Symptoms()).kind not in ("dead", "cpu"):
-            isolation.symptoms[node] = replace(isolation.symptoms.get(node, Symptoms()), cpu_ratio=isolation.slow_cpu[node], cpu_slow=True)
+        if (
+            verdict.kind == "node"
+            and node in isolation.slow_cpu
+            and isolation.symptoms.get(node, Symptoms()).kind not in ("dead", "cpu")
+        ):
+            isolation.symptoms[node] = replace(
+                isolation.symptoms.get(node, Symptoms()), cpu_ratio=isolation.slow_cpu[node], cpu_slow=True
+            )
         yield _verdict(verdict, isolation.symptoms)
     named = {node for verdict in isolation.verdicts for node in verdict.nodes}
     for node, times in isolation.slow_cpu.items():
         if node not in named:
             text = f"{node} takes {times:.1f} times as long as the others for the same CPU work; its bandwidth holds, in bursts"
-            yield warn(text, node, source=SOURCE, observed=times, cause="cpu-starved", remedy="Look at CPU quota, frequency and who else computes there.")
+            yield warn(
+                text,
+                node,
+                source=SOURCE,
+                observed=times,
+                cause="cpu-starved",
+                remedy="Look at CPU quota, frequency and who else computes there.",
+            )
     for node, share in isolation.lossy.items():
         if node not in named:
             text = f"{node} loses {share:.1%} of the packets it sends even when hardly anything is sent; its bandwidth is as usual"
-            yield warn(text, node, source=SOURCE, observed=share, cause=LINK, remedy="Look at cable, optics, port errors and filters on the way.")
+            yield warn(
+                text,
+                node,
+                source=SOURCE,
+                observed=share,
+                cause=LINK,
+                remedy="Look at cable, optics, port errors and filters on the way.",
+            )
 
 
 def _verdict(verdict: Verdict, symptoms: Mapping[str, Symptoms]) -> Finding:
@@ -129,13 +182,22 @@ def _verdict(verdict: Verdict, symptoms: Mapping[str, Symptoms]) -> Finding:
     node = verdict.nodes[0]
     where: dict[str, Any] = {"source": SOURCE, "observed": verdict.ratio}
     if verdict.kind == "unsure":
-        return unknown(f"{node}: the tests contradict each other ({ratio})", node, source=SOURCE, remedy="Run it again with a larger --pair-size.")
+        return unknown(
+            f"{node}: the tests contradict each other ({ratio})",
+            node,
+            source=SOURCE,
+            remedy="Run it again with a larger --pair-size.",
+        )
     if verdict.kind == "path":
         text = f"{node} and {verdict.nodes[1]} are each fine with others, and slow with each other: {ratio}"
-        return fail(text, node, peer=verdict.nodes[1], cause=LINK, remedy="Look at the switches between these two.", **where)
+        return fail(
+            text, node, peer=verdict.nodes[1], cause=LINK, remedy="Look at the switches between these two.", **where
+        )
     if verdict.kind == "group":
         text = f"{', '.join(verdict.nodes)} are fast among themselves and slow towards the others ({ratio}): what they share is slow"
-        return fail(text, node, cause=LINK, remedy="Look at the uplink of the switch that these nodes hang on.", **where)
+        return fail(
+            text, node, cause=LINK, remedy="Look at the uplink of the switch that these nodes hang on.", **where
+        )
     if verdict.kind == "rail":
         text = f"{node} is slow over {', '.join(verdict.rails)} only ({ratio} over all)"
         remedy = f"Look at cable, port and error counters of {verdict.rails[0]}; until then leave it out with NCCL_IB_HCA=^{verdict.rails[0]} on all nodes."
@@ -148,23 +210,37 @@ def _node(node: str, ratio: str, found: Symptoms, where: dict[str, Any]) -> Find
     if kind == "dead":
         stage = f" while {found.stage}" if found.stage else ""
         remedy = f"Look at {node}: is it up, and do its address, firewall and NCCL settings let the others in?"
-        return fail(f"{node} gets nowhere with any partner{stage}: {found.error or 'no answer in time'}", node, cause="bootstrap-peer-unreachable", remedy=remedy, **where)
+        return fail(
+            f"{node} gets nowhere with any partner{stage}: {found.error or 'no answer in time'}",
+            node,
+            cause="bootstrap-peer-unreachable",
+            remedy=remedy,
+            **where,
+        )
     if kind == "cpu":
         quota = ", and its CPU quota stops it" if found.throttled else ""
         text = f"{node} is slow by itself, not its network: {found.cpu_ratio:.1f} times as long for the same CPU work as its partner{quota} ({ratio})"
-        return fail(text, node, cause="cpu-starved", remedy="Look at CPU quota, frequency and who else computes there.", **where)
+        return fail(
+            text, node, cause="cpu-starved", remedy="Look at CPU quota, frequency and who else computes there.", **where
+        )
     if kind == "lossy":
         out, came = found.idle_loss_out or 0.0, found.idle_loss_in or 0.0
         side = "what it sends" if out >= came else "what is sent to it"
         text = f"{node} loses packets even when hardly anything is sent: {max(out, came):.1%} of {side} ({ratio})"
-        return fail(text, node, cause=LINK, remedy="Look at cable, optics, port errors and filters on the way.", **where)
+        return fail(
+            text, node, cause=LINK, remedy="Look at cable, optics, port errors and filters on the way.", **where
+        )
     if kind == "rdma-errors":
         text = f"{node}: RDMA error counters rose during the test: {', '.join(f'{name} +{value}' for name, value in (found.counters or {}).items())} ({ratio})"
         return fail(text, node, cause="ib-link-or-hca-fault", remedy="Look at cable, optics and switch port.", **where)
     speeds = f"{_rate(found.out_gbytes_s)} out, {_rate(found.in_gbytes_s)} in"
-    side = {"throttled-out": "what it sends is limited", "throttled-in": "what is sent to it is limited"}.get(kind, "it is slow in both directions")
+    side = {"throttled-out": "what it sends is limited", "throttled-in": "what is sent to it is limited"}.get(
+        kind, "it is slow in both directions"
+    )
     text = f"{node}: {side}, without loss and with a healthy CPU ({speeds}; {ratio})"
-    return fail(text, node, cause=LINK, remedy="Look at link speed, shaping (tc qdisc) and port limits on this side.", **where)
+    return fail(
+        text, node, cause=LINK, remedy="Look at link speed, shaping (tc qdisc) and port limits on this side.", **where
+    )
 
 
 def _rate(gbytes_s: float | None) -> str:

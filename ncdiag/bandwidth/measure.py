@@ -85,7 +85,11 @@ def measure(ways: Sequence[Way], wanted: Wanted, say: Callable[[str], None]) -> 
         report.findings += judge.stuck(outcome, names)
         facts = {agent.node: agent.facts or {} for agent in session.agents}
         report.expectation = expect(outcome, names, facts) if report.backend == "nccl" else expect_gloo(names, facts)
-        report.findings += [*judge.data(report.rows), *judge.choices(report.expectation), *judge.against(report.rows, report.expectation, wanted.expect, report.backend)]
+        report.findings += [
+            *judge.data(report.rows),
+            *judge.choices(report.expectation),
+            *judge.against(report.rows, report.expectation, wanted.expect, report.backend),
+        ]
         if wanted.baseline is not None:
             report.changes, doubts = baseline.compare(wanted.baseline, report.rows, report.about)
             report.findings += judge.changes(report.changes, doubts)
@@ -99,7 +103,9 @@ def _may_start(session: Session, places: Sequence[Place], wanted: Wanted) -> Non
         reasons = "; ".join(f"{agent.node}: {agent.error}" for agent in session.agents if agent.error)
         raise Nobody(f"no node answers ({reasons})")
     if len(places) < 2:
-        raise Nobody(f"{places[0].on(session)} alone gives one rank, and bandwidth is measured between two; --ranks-per-node 2, or more nodes")
+        raise Nobody(
+            f"{places[0].on(session)} alone gives one rank, and bandwidth is measured between two; --ranks-per-node 2, or more nodes"
+        )
     taken = [] if wanted.backend == "gloo" else occupancy.all_taken(session.agents)
     if taken and not wanted.share:
         raise Taken("\n".join(taken))
@@ -110,22 +116,41 @@ def _about(session: Session, places: Sequence[Place], wanted: Wanted) -> Report:
     gpus = all(fact.get("cuda") for fact in facts)
     backend = wanted.backend if wanted.backend != "auto" else ("nccl" if gpus else "gloo")
     if backend == "nccl" and not gpus:
-        raise Nobody("--backend nccl needs GPUs on every node, and torch sees none on some; --backend gloo measures the CPUs' network")
+        raise Nobody(
+            "--backend nccl needs GPUs on every node, and torch sees none on some; --backend gloo measures the CPUs' network"
+        )
     nodes = list(dict.fromkeys(agent.node for agent in session.agents))
     ranks = []
     for number, place in enumerate(places):
         cuda = (session.agents[place.agent].facts or {}).get("cuda") or []
         device = cuda[place.device]["name"] if place.device < len(cuda) else "CPU"
-        ranks.append({"rank": number, "node": place.on(session), "device": place.device, "name": device if backend == "nccl" else "CPU"})
+        ranks.append(
+            {
+                "rank": number,
+                "node": place.on(session),
+                "device": place.device,
+                "name": device if backend == "nccl" else "CPU",
+            }
+        )
     versions = {key: sorted({str(fact.get(key)) for fact in facts if fact.get(key)}) for key in ("torch", "nccl")}
     return Report(nodes, ranks, backend, wanted.dtype, versions)
 
 
-def _sweep(session: Session, places: Sequence[Place], report: Report, wanted: Wanted, say: Callable[[str], None]) -> Outcome:
+def _sweep(
+    session: Session, places: Sequence[Place], report: Report, wanted: Wanted, say: Callable[[str], None]
+) -> Outcome:
     least, most, factor = wanted.sizes
     sizes = sweep.sizes(least, most or LARGEST[report.backend], factor)
     job = sweep.job(
-        places, report.backend, wanted.ops, sizes, wanted.dtype, wanted.effort, dict(wanted.env), wanted.limit_s, "all" if wanted.shape else ""
+        places,
+        report.backend,
+        wanted.ops,
+        sizes,
+        wanted.dtype,
+        wanted.effort,
+        dict(wanted.env),
+        wanted.limit_s,
+        "all" if wanted.shape else "",
     )
     outcome = session.run([job])[0]
     report.rows = sweep.rows(outcome)
@@ -136,7 +161,14 @@ def _sweep(session: Session, places: Sequence[Place], report: Report, wanted: Wa
     return outcome
 
 
-def _isolate(session: Session, places: Sequence[Place], report: Report, wanted: Wanted, outcome: Outcome, say: Callable[[str], None]) -> None:
+def _isolate(
+    session: Session,
+    places: Sequence[Place],
+    report: Report,
+    wanted: Wanted,
+    outcome: Outcome,
+    say: Callable[[str], None],
+) -> None:
     bad = any(finding.status.value in ("warn", "fail") for finding in report.findings)
     if wanted.isolate == "never" or (wanted.isolate == "auto" and not bad):
         return
@@ -146,7 +178,9 @@ def _isolate(session: Session, places: Sequence[Place], report: Report, wanted: 
         return
     nccl = report.backend == "nccl"
     size = wanted.pair_size or (64 << 20 if nccl else 4 << 20)
-    effort = replace(wanted.effort, budget_s=min(wanted.effort.budget_s, 1.0), precision=max(wanted.effort.precision, 0.02))
+    effort = replace(
+        wanted.effort, budget_s=min(wanted.effort.budget_s, 1.0), precision=max(wanted.effort.precision, 0.02)
+    )
     how = pairs.Pairwise(report.backend, size, wanted.dtype, effort, wanted.pair_limit_s, dict(wanted.env))
     report.isolation = pairs.isolate(session, chosen, how, say)
     report.findings += judge.isolated(report.isolation)

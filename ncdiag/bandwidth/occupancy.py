@@ -26,12 +26,16 @@ def taken(node: str, facts: dict[str, Any]) -> list[str]:
             continue
         explained.add(uuid)
         who = f" of {user['user']}" if user.get("user") else ""
-        sentences.append(f"{node}: GPU {index} is used by pid {user['pid']}{who}, {user['mib']:.0f} MiB: {user['command'][:120]}")
+        sentences.append(
+            f"{node}: GPU {index} is used by pid {user['pid']}{who}, {user['mib']:.0f} MiB: {user['command'][:120]}"
+        )
     for name, mib in gpus.get("used_mib", {}).items():
         uuid = name.removeprefix("GPU-")
         index = _index(own, uuid)
         if index is not None and uuid not in explained and mib > UNSEEN_MIB:
-            sentences.append(f"{node}: {mib:.0f} MiB of GPU {index} are in use by a process that cannot be seen from there (another container?)")
+            sentences.append(
+                f"{node}: {mib:.0f} MiB of GPU {index} are in use by a process that cannot be seen from there (another container?)"
+            )
     return sentences
 
 
@@ -44,4 +48,6 @@ def _index(own: list[str], uuid: str) -> int | None:
 
 def all_taken(agents: Iterable[Any]) -> list[str]:
     """The same for agents (`node`, `facts`); each sentence once."""
-    return list(dict.fromkeys(sentence for agent in agents if agent.facts for sentence in taken(agent.node, agent.facts)))
+    return list(
+        dict.fromkeys(sentence for agent in agents if agent.facts for sentence in taken(agent.node, agent.facts))
+    )

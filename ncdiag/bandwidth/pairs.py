@@ -101,7 +101,9 @@ def _lossy(result: Isolation) -> dict[str, float]:
                 if loss is not None:
                     losses.setdefault(node, []).append(loss)
     return {
-        node: statistics.median(found) for node, found in losses.items() if sum(loss >= LOSS for loss in found) >= 2 and statistics.median(found) >= LOSS
+        node: statistics.median(found)
+        for node, found in losses.items()
+        if sum(loss >= LOSS for loss in found) >= 2 and statistics.median(found) >= LOSS
     }
 
 
@@ -119,7 +121,11 @@ def _slow_cpu(result: Isolation) -> dict[str, float]:
     if len(own) < 3:
         return {}
     usual = statistics.median_low(own.values())
-    return {node: seconds / usual for node, seconds in own.items() if seconds >= (SLOW_CPU_STOPPED if stopped[node] >= 2 else SLOW_CPU) * usual}
+    return {
+        node: seconds / usual
+        for node, seconds in own.items()
+        if seconds >= (SLOW_CPU_STOPPED if stopped[node] >= 2 else SLOW_CPU) * usual
+    }
 
 
 def _rails(session: Session, places: Sequence[Place]) -> tuple[str, ...]:
@@ -142,7 +148,9 @@ def _job(chosen: Units, test: Pair, how: Pairwise, ops: Sequence[str], itself: s
 
 def _busbw(outcome: Outcome) -> float | None:
     best = sweep.peak(sweep.rows(outcome))
-    return best.busbw * best.time_s / best.median_s if outcome.ok and best else None  # the median: what a passing load does little to
+    return (
+        best.busbw * best.time_s / best.median_s if outcome.ok and best else None
+    )  # the median: what a passing load does little to
 
 
 def _record(number: int, test: Pair, outcome: Outcome, value: float | None) -> dict[str, Any]:

@@ -199,9 +199,16 @@ def command(python: str | None, environment: Mapping[str, str]) -> str:
     return "sh -c " + shlex.quote(script)
 
 
-def ssh(spec: str, python: str | None, environment: Mapping[str, str], user: str | None, config: str | None) -> list[Way]:
+def ssh(
+    spec: str, python: str | None, environment: Mapping[str, str], user: str | None, config: str | None
+) -> list[Way]:
     """One connection a node: OpenSSH with the user's own configuration."""
-    options = ["-oBatchMode=yes", f"-oConnectTimeout={CONNECT_TIMEOUT_S}", "-oServerAliveInterval=5", "-oServerAliveCountMax=3"]
+    options = [
+        "-oBatchMode=yes",
+        f"-oConnectTimeout={CONNECT_TIMEOUT_S}",
+        "-oServerAliveInterval=5",
+        "-oServerAliveCountMax=3",
+    ]
     options += ["-F", config] if config else []
     options += ["-l", user] if user else []
     shell = command(python, environment)
@@ -218,7 +225,17 @@ def srun(job: str, python: str | None, environment: Mapping[str, str]) -> list[W
 
     fleet = SlurmFleet(job)
     shell = command(python, environment)
-    step = ["srun", "--quiet", "--overlap", f"--jobid={fleet.job}", "--nodes=1", "--ntasks=1", "--unbuffered", "--cpu-bind=none", "--mpi=none"]
+    step = [
+        "srun",
+        "--quiet",
+        "--overlap",
+        f"--jobid={fleet.job}",
+        "--nodes=1",
+        "--ntasks=1",
+        "--unbuffered",
+        "--cpu-bind=none",
+        "--mpi=none",
+    ]
 
     def way(node: str) -> Way:
         return Way(node, lambda: ProcessLine([*step, f"--nodelist={node}", "--job-name=ncdiag", "sh", "-c", shell]))
@@ -226,7 +243,9 @@ def srun(job: str, python: str | None, environment: Mapping[str, str]) -> list[W
     return [way(node) for node in fleet.nodes]
 
 
-def ways(nodes: str, python: str | None, environment: Mapping[str, str], user: str | None, config: str | None) -> list[Way]:
+def ways(
+    nodes: str, python: str | None, environment: Mapping[str, str], user: str | None, config: str | None
+) -> list[Way]:
     """The agents that `--nodes` means. Raises FleetError."""
     kind, _, rest = nodes.partition(":")
     if kind == "local" and not rest:
@@ -239,4 +258,6 @@ def ways(nodes: str, python: str | None, environment: Mapping[str, str], user: s
         from ncdiag.bandwidth.actors import ray_ways
 
         return ray_ways(rest, python, environment)
-    raise FleetError(f"--nodes {nodes}: ncdiag bandwidth runs on local, ssh:NODESET, ssh:@HOSTFILE, slurm, slurm:JOBID, ray or ray:ADDRESS")
+    raise FleetError(
+        f"--nodes {nodes}: ncdiag bandwidth runs on local, ssh:NODESET, ssh:@HOSTFILE, slurm, slurm:JOBID, ray or ray:ADDRESS"
+    )

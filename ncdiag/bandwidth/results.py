@@ -40,14 +40,18 @@ def read(text: str, name: str) -> Results:
     found = diagnostics(text, name)
     if found.diagnostics:
         return found
-    raise ValueError(f"{name}: neither nccl-tests' table, nor perftest's, nor NCCL diagnostics (NCCL_RUN_DIAGNOSTICS=1, NCCL 2.31 or newer)")
+    raise ValueError(
+        f"{name}: neither nccl-tests' table, nor perftest's, nor NCCL diagnostics (NCCL_RUN_DIAGNOSTICS=1, NCCL 2.31 or newer)"
+    )
 
 
 def nccl_tests(text: str) -> Results:
     """The table of one nccl-tests program. With several ranks unknown (cut header) two are assumed where busbw and algbw do not say."""
     program = _PROGRAM.search(text)
     op = _OPS.get(program.group(1), program.group(1)) if program else "all_reduce"
-    found = Results("nccl-tests", ranks=[(int(rank), host, int(device)) for rank, host, device in _DEVICE.findall(text)])
+    found = Results(
+        "nccl-tests", ranks=[(int(rank), host, int(device)) for rank, host, device in _DEVICE.findall(text)]
+    )
     for size, count, kind, _, _, rest in _ROW.findall(text):
         words = rest.split()
         per_half = len(words) // 2
@@ -78,14 +82,33 @@ def _row(op: str, size: int, count: int, dtype: str, in_place: bool, half: Seque
 def perftest(text: str) -> Results:
     """`rows`: size, iterations, peak, average (GB/s) and million messages a second; with what the header says of device, link and MTU."""
     header = dict(re.findall(r"([A-Z][\w -]*?)\s*: (\S+)", text))
-    unit = 0.125 if re.search(r"BW average\[Gb/sec\]", text) else 1 / 1e9 * (1 << 20) if "MB/sec" in text or "MiB/sec" in text else 1e-3
+    unit = (
+        0.125
+        if re.search(r"BW average\[Gb/sec\]", text)
+        else 1 / 1e9 * (1 << 20)
+        if "MB/sec" in text or "MiB/sec" in text
+        else 1e-3
+    )
     rows = [
-        {"size_bytes": int(size), "iterations": int(count), "peak_gbytes_s": float(peak) * unit, "average_gbytes_s": float(average) * unit, "mpps": float(rate)}
+        {
+            "size_bytes": int(size),
+            "iterations": int(count),
+            "peak_gbytes_s": float(peak) * unit,
+            "average_gbytes_s": float(average) * unit,
+            "mpps": float(rate),
+        }
         for size, count, peak, average, rate in _PERFTEST.findall(text)
     ]
     wanted = ("Device", "Link type", "Mtu", "GID index", "Transport type", "Number of qps")
     test = re.search(r"\b(?:RDMA_Write|RDMA_Read|Send)\b[^\n]*?(?:BW|Latency) Test|\bib_\w+_bw\b", text)
-    return Results("perftest", perftest={"test": test.group(0).strip() if test else "", **{key: header[key] for key in wanted if key in header}, "rows": rows})
+    return Results(
+        "perftest",
+        perftest={
+            "test": test.group(0).strip() if test else "",
+            **{key: header[key] for key in wanted if key in header},
+            "rows": rows,
+        },
+    )
 
 
 def diagnostics(text: str, name: str) -> Results:

@@ -187,7 +187,13 @@ class Session:
 
     def _spec(self, job: Job, rank: int, host: str) -> dict[str, Any]:
         where = {"host": host, "port": 0}
-        base = {"rank": rank, "world": len(job.places), "device": job.places[rank].device, "store": where, "seed": 12345}
+        base = {
+            "rank": rank,
+            "world": len(job.places),
+            "device": job.places[rank].device,
+            "store": where,
+            "seed": 12345,
+        }
         return {**base, "env": dict(job.env), "timeout_s": job.limit_s, **job.settings}
 
     # --- the wire -----------------------------------------------------------------------------------------------------------------------

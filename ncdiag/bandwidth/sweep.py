@@ -11,7 +11,11 @@ from ncdiag.bandwidth.session import Job, Outcome, Place
 
 OPS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv")
 DTYPES = {"float32": 4, "float16": 2, "bfloat16": 2}
-NCCL_INIT_LOG = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,BOOTSTRAP,ENV,NET,GRAPH,P2P,SHM", "NCCL_DEBUG_FILE": None}
+NCCL_INIT_LOG = {
+    "NCCL_DEBUG": "INFO",
+    "NCCL_DEBUG_SUBSYS": "INIT,BOOTSTRAP,ENV,NET,GRAPH,P2P,SHM",
+    "NCCL_DEBUG_FILE": None,
+}
 
 
 def bus_factor(op: str, ranks: int) -> float:
@@ -70,7 +74,9 @@ class Row:
         data = asdict(self)
         data["algbw_gbytes_s"], data["busbw_gbytes_s"] = self.algbw, self.busbw
         width = self.half_width_s
-        data["busbw_half_width_gbytes_s"] = self.busbw * width / self.time_s if width is not None and self.time_s else None
+        data["busbw_half_width_gbytes_s"] = (
+            self.busbw * width / self.time_s if width is not None and self.time_s else None
+        )
         return data
 
 
@@ -142,7 +148,14 @@ def job(
 ) -> Job:
     """A job with a limit that a healthy group keeps with ease. `itself`: also test the machine, its `cpu` or `all` of it."""
     cases = len(ops) * len(wanted)
-    settings = {"backend": backend, "ops": list(ops), "sizes": list(wanted), "dtype": dtype, "self": itself, **asdict(effort)}
+    settings = {
+        "backend": backend,
+        "ops": list(ops),
+        "sizes": list(wanted),
+        "dtype": dtype,
+        "self": itself,
+        **asdict(effort),
+    }
     nccl = backend == "nccl"
     given = {**(NCCL_INIT_LOG if nccl else {}), **(env or {})}
     return Job(list(places), settings, given, limit_s or 120 + cases * (8 * effort.budget_s + 10), topology=nccl)

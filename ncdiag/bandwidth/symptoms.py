@@ -49,7 +49,9 @@ class Symptoms:
         """`dead`, `cpu`, `lossy`, `rdma-errors`, `throttled-out`, `throttled-in`, `slow`."""
         if self.stuck:
             return "dead"
-        if self.cpu_slow or (self.cpu_ratio is not None and self.cpu_ratio >= (SLOW_CPU_STOPPED if self.throttled else SLOW_CPU)):
+        if self.cpu_slow or (
+            self.cpu_ratio is not None and self.cpu_ratio >= (SLOW_CPU_STOPPED if self.throttled else SLOW_CPU)
+        ):
             return "cpu"
         if max(self.idle_loss_out or 0.0, self.idle_loss_in or 0.0) >= LOSS:
             return "lossy"

@@ -23,7 +23,10 @@ def nccl_tests(rows: Sequence[Row]) -> str:
     head = f"# {'':>10}  {'':>12}  {'':>8}  {'':>6}  {'':>6}           out-of-place                       in-place          \n"
     names = ("time", "algbw", "busbw", "#wrong")
     units = ("(us)", "(GB/s)", "(GB/s)", "")
-    for left, right in ((("size", "count", "type", "redop", "root"), names), (("(B)", "(elements)", "", "", ""), units)):
+    for left, right in (
+        (("size", "count", "type", "redop", "root"), names),
+        (("(B)", "(elements)", "", "", ""), units),
+    ):
         half = "  ".join(f"{word:>{width}}" for word, width in zip(right, (7, 6, 6, 6), strict=True))
         first = f"# {left[0]:>10}  {left[1]:>12}  {left[2]:>8}  {left[3]:>6}  {left[4]:>6}  "
         head += f"{first}{half}  {half}\n"
@@ -49,9 +52,13 @@ def _half(row: Row | None) -> str:
 
 def spread(rows: Sequence[Row]) -> str:
     """The same rows' confidence and spread: ± of busbw with 95 % confidence, min, median and p99 of the time, spread over ranks."""
-    lines = [f"# {'size (B)':>10}  {'place':>5}  {'busbw (GB/s)':>18}  {'min (us)':>9}  {'median':>9}  {'p99':>9}  {'samples':>7}  {'ranks':>7}  {'slowest':>7}"]
+    lines = [
+        f"# {'size (B)':>10}  {'place':>5}  {'busbw (GB/s)':>18}  {'min (us)':>9}  {'median':>9}  {'p99':>9}  {'samples':>7}  {'ranks':>7}  {'slowest':>7}"
+    ]
     for row in sorted(rows, key=lambda row: (row.size_bytes, row.in_place)):
-        width = f"±{row.half_width_s / row.time_s * 100:.1f} %" if row.half_width_s is not None and row.time_s else "± ?"
+        width = (
+            f"±{row.half_width_s / row.time_s * 100:.1f} %" if row.half_width_s is not None and row.time_s else "± ?"
+        )
         times = "  ".join(fixed(value * 1e6, 9) for value in (row.min_s, row.median_s, row.p99_s))
         lines.append(
             f"{row.size_bytes:12d}  {'in' if row.in_place else 'out':>5}  {fixed(row.busbw, 9):>9} {width:>8}  {times}"

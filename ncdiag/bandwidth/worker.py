@@ -19,7 +19,28 @@ import time
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
 Emit = Callable[[Dict[str, Any]], None]
-_T975 = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.20, 2.18, 2.16, 2.14, 2.13, 2.12, 2.11, 2.10, 2.09, 2.09)
+_T975 = (
+    12.71,
+    4.30,
+    3.18,
+    2.78,
+    2.57,
+    2.45,
+    2.36,
+    2.31,
+    2.26,
+    2.23,
+    2.20,
+    2.18,
+    2.16,
+    2.14,
+    2.13,
+    2.12,
+    2.11,
+    2.10,
+    2.09,
+    2.09,
+)
 """Student's t for a two-sided confidence of 95 %, by degrees of freedom from 1."""
 BATCHES = (5, 60)
 """Batches of iterations a size takes, at least and at most."""
@@ -27,8 +48,19 @@ BATCH_S = 0.03
 CHECK_CHUNK = 1 << 22
 """Elements that are compared at a time, so that checking needs little memory."""
 TCP_INFO_BYTES = 232
-_HCA_COUNTERS = ("local_ack_timeout_err", "packet_seq_err", "out_of_sequence", "roce_adp_retrans", "rnr_nak_retry_err", "out_of_buffer",
-                 "port_rcv_errors", "port_xmit_discards", "symbol_error", "link_error_recovery", "link_downed")
+_HCA_COUNTERS = (
+    "local_ack_timeout_err",
+    "packet_seq_err",
+    "out_of_sequence",
+    "roce_adp_retrans",
+    "rnr_nak_retry_err",
+    "out_of_buffer",
+    "port_rcv_errors",
+    "port_xmit_discards",
+    "symbol_error",
+    "link_error_recovery",
+    "link_downed",
+)
 
 
 class Group:
@@ -44,7 +76,9 @@ class Group:
         limit = datetime.timedelta(seconds=float(job["timeout_s"]))
         master = self.rank == 0
         where = job["store"]
-        store = dist.TCPStore(where["host"], int(where["port"]), self.world, master, timeout=limit, wait_for_workers=False)
+        store = dist.TCPStore(
+            where["host"], int(where["port"]), self.world, master, timeout=limit, wait_for_workers=False
+        )
         if master:
             emit({"event": "store", "port": store.port})
         self.device = torch.device("cuda", int(job["device"])) if self.cuda else torch.device("cpu")
@@ -56,7 +90,9 @@ class Group:
             torch.set_num_threads(int(job.get("threads", 1)))
         emit({"event": "stage", "stage": "joining"})
         try:
-            dist.init_process_group(job["backend"], store=store, rank=self.rank, world_size=self.world, timeout=limit, **options)
+            dist.init_process_group(
+                job["backend"], store=store, rank=self.rank, world_size=self.world, timeout=limit, **options
+            )
         except TypeError:  # torch before 2.3 has no device_id
             dist.init_process_group(job["backend"], store=store, rank=self.rank, world_size=self.world, timeout=limit)
         self.dtype = getattr(torch, job["dtype"])
@@ -228,7 +264,9 @@ class Nccl:
         unique = UniqueId()
         if group.rank == 0:
             self._do("ncclGetUniqueId", ctypes.byref(unique))
-        shared = group.torch.frombuffer(bytearray(ctypes.string_at(ctypes.addressof(unique), 128)), dtype=group.torch.uint8).to(group.device)
+        shared = group.torch.frombuffer(
+            bytearray(ctypes.string_at(ctypes.addressof(unique), 128)), dtype=group.torch.uint8
+        ).to(group.device)
         group.dist.broadcast(shared, 0)
         ctypes.memmove(ctypes.addressof(unique), bytes(shared.tolist()), 128)
         self.comm = ctypes.c_void_p()
@@ -244,7 +282,9 @@ class Nccl:
         kind = {torch.float32: 7, torch.float16: 6, torch.bfloat16: 9}[self.group.dtype]
         stream = pointer(torch.cuda.current_stream().cuda_stream)
         count = self.ctypes.c_size_t(source.numel())
-        self._do("ncclAllReduce", pointer(source.data_ptr()), pointer(target.data_ptr()), count, kind, 0, self.comm, stream)
+        self._do(
+            "ncclAllReduce", pointer(source.data_ptr()), pointer(target.data_ptr()), count, kind, 0, self.comm, stream
+        )
 
 
 def places(op: str, cuda: bool) -> Tuple[bool, ...]:
@@ -279,11 +319,23 @@ def measure(group: Group, case: Case, job: Dict[str, Any]) -> Dict[str, Any]:
         means.append(sum(taken) / len(taken))
         spread = half_width(means)
         worst, spent = group.agree(spread / (sum(means) / len(means)), time.perf_counter() - began)
-        if (len(means) >= BATCHES[0] and worst <= float(job["precision"])) or (len(means) >= 2 and spent > float(job["budget_s"])):
+        if (len(means) >= BATCHES[0] and worst <= float(job["precision"])) or (
+            len(means) >= 2 and spent > float(job["budget_s"])
+        ):
             break
     lost = {name: value - tcp[name] for name, value in tcp_totals().items()}
-    row = {"event": "row", "op": case.op, "size": case.size, "count": case.count, "in_place": case.in_place, "samples": len(samples),
-           "mean_s": sum(samples) / len(samples), "half_width_s": spread if math.isfinite(spread) else None, **quantiles(samples), "tcp": lost}
+    row = {
+        "event": "row",
+        "op": case.op,
+        "size": case.size,
+        "count": case.count,
+        "in_place": case.in_place,
+        "samples": len(samples),
+        "mean_s": sum(samples) / len(samples),
+        "half_width_s": spread if math.isfinite(spread) else None,
+        **quantiles(samples),
+        "tcp": lost,
+    }
     row["wrong"] = case.wrong() if job["check"] else None
     return row
 
@@ -301,8 +353,12 @@ def half_width(means: List[float]) -> float:
 def quantiles(samples: List[float]) -> Dict[str, float]:
     """Nearest rank, as nccl-tests has it."""
     ordered = sorted(samples)
-    return {"min_s": ordered[0], "median_s": ordered[len(ordered) // 2], "p99_s": ordered[min(math.ceil(len(ordered) * 0.99), len(ordered)) - 1],
-            "max_s": ordered[-1]}
+    return {
+        "min_s": ordered[0],
+        "median_s": ordered[len(ordered) // 2],
+        "p99_s": ordered[min(math.ceil(len(ordered) * 0.99), len(ordered)) - 1],
+        "max_s": ordered[-1],
+    }
 
 
 # --- what the network and the machine did meanwhile -------------------------------------------------------------------------------------------
@@ -353,7 +409,12 @@ def myself(group: Group, gpu: bool) -> Dict[str, Any]:
         block.mul_(1.0).add_(0.0)
         done += 1
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
-    facts: Dict[str, Any] = {"event": "self", "cpu_work_s": wall / done, "cpu_share": cpu / wall, "throttled": None if stopped is None else (throttled() or 0) - stopped}
+    facts: Dict[str, Any] = {
+        "event": "self",
+        "cpu_work_s": wall / done,
+        "cpu_share": cpu / wall,
+        "throttled": None if stopped is None else (throttled() or 0) - stopped,
+    }
     if group.cuda and gpu:
         source = torch.empty(1 << 30, dtype=torch.uint8, device=group.device)
         target = torch.empty_like(source)

@@ -168,10 +168,12 @@ def _share_stages(views: Sequence[View]) -> None:
         if view.state.threads:
             groups.setdefault((view.state.role, python_frames(view.state.threads)), []).append(view)
     for group in groups.values():
-        spared = [view for view in group if (view.state.stack_error or "").startswith(SPARED) or view.verdict == "stopped"]
+        spared = [
+            view for view in group if (view.state.stack_error or "").startswith(SPARED) or view.verdict == "stopped"
+        ]
         shown = {(view.stage, view.waiting): view for view in group if view not in spared and _has_native(view)}
         if spared and len(shown) == 1:
-            (_, model), = shown.items()
+            ((_, model),) = shown.items()
             for view in spared:
                 view.match, view.waiting = model.match, model.waiting
                 view.verdict = _verdict(view.state, view.match, view.waiting)

@@ -14,8 +14,13 @@ from ncdiag.logs.model import Line, speaker
 
 _IP = r"(\d{1,3}\.\d{1,3}\.\d{1,3}\.\d{1,3})"
 _KNOWN = re.compile(
-    r"(?:distributed_init_method=tcp://|master_addr=|pid=\d+, ip=|Ray cluster at address:? |node ip(?: address)?[: ]+|Local node IP: |node_ip_address[=:\s'\"]+|driver_ip: |Bootstrap ?: Using (?:\[0\])?[\w.@-]+:|MASTER_ADDR=)" + _IP)
-_FAILED = re.compile(r"(?:[Cc]onnect(?:ing|ion)?(?: to)? \[?|remote=\[|trying to connect to \(|connect/validate to host |server socket on \[(?:::ffff:)?|Call to connect to )" + _IP)
+    r"(?:distributed_init_method=tcp://|master_addr=|pid=\d+, ip=|Ray cluster at address:? |node ip(?: address)?[: ]+|Local node IP: |node_ip_address[=:\s'\"]+|driver_ip: |Bootstrap ?: Using (?:\[0\])?[\w.@-]+:|MASTER_ADDR=)"
+    + _IP
+)
+_FAILED = re.compile(
+    r"(?:[Cc]onnect(?:ing|ion)?(?: to)? \[?|remote=\[|trying to connect to \(|connect/validate to host |server socket on \[(?:::ffff:)?|Call to connect to )"
+    + _IP
+)
 _UNANSWERED = re.compile(r"timed out|time out|timeout|Software caused connection abort|exceeded", re.I)
 _REFUSED = re.compile(r"refused|No route to host", re.I)
 _JOINED = re.compile(r"(\d+)/(\d+) clients joined")
@@ -25,8 +30,28 @@ _MANY_BRIDGES = re.compile(r"NET/Socket : Using .*\[\d+\](?:docker\d*|br-|veth|v
 class Addresses:
     """Known and failed addresses of one job."""
 
-    triggers = ("distributed_init_method=tcp", "master_addr=", ", ip=", "Ray cluster at address", "ode IP: ", "node_ip_address", "driver_ip", "Using [0]", "Bootstrap : Using", "Bootstrap: Using", "MASTER_ADDR=",
-                "imed out", "onnection abort", "onnection refused", "No route to host", "clients joined", "exceeded", "NET/Socket : Using", "Using the loopback address as fallback", "connectFullMesh failed")
+    triggers = (
+        "distributed_init_method=tcp",
+        "master_addr=",
+        ", ip=",
+        "Ray cluster at address",
+        "ode IP: ",
+        "node_ip_address",
+        "driver_ip",
+        "Using [0]",
+        "Bootstrap : Using",
+        "Bootstrap: Using",
+        "MASTER_ADDR=",
+        "imed out",
+        "onnection abort",
+        "onnection refused",
+        "No route to host",
+        "clients joined",
+        "exceeded",
+        "NET/Socket : Using",
+        "Using the loopback address as fallback",
+        "connectFullMesh failed",
+    )
 
     def __init__(self) -> None:
         self._known: dict[str, Line] = {}
@@ -69,15 +94,47 @@ class Addresses:
                     evidence.append(known_line.evidence())
                 if self._joined is not None:
                     evidence.append(self._joined.evidence())
-                yield Signal("bootstrap-blocked-firewall", Says.STRONG, f"{address} is the right address of a node, but connections to it get no answer", evidence, where, order=line.order)
-            elif known and address not in known and not any(_near(address, other) for other in known) and not address.startswith("127."):
+                yield Signal(
+                    "bootstrap-blocked-firewall",
+                    Says.STRONG,
+                    f"{address} is the right address of a node, but connections to it get no answer",
+                    evidence,
+                    where,
+                    order=line.order,
+                )
+            elif (
+                known
+                and address not in known
+                and not any(_near(address, other) for other in known)
+                and not address.startswith("127.")
+            ):
                 nearest = next(iter(known))
-                yield Signal("socket-ifname-wrong", Says.STRONG, f"a rank is told to reach its peer at {address}; the nodes are known by other networks ({nearest})", [*evidence, self._known[nearest].evidence()], where, order=line.order)
+                yield Signal(
+                    "socket-ifname-wrong",
+                    Says.STRONG,
+                    f"a rank is told to reach its peer at {address}; the nodes are known by other networks ({nearest})",
+                    [*evidence, self._known[nearest].evidence()],
+                    where,
+                    order=line.order,
+                )
         if self._fallback is not None and self._mesh is not None:
-            yield Signal("hostname-resolves-to-loopback", Says.STRONG, "gloo fell back to loopback because this node's name has no address of its own, and then its ranks could not connect",
-                         [self._fallback.evidence(), self._mesh.evidence()], speaker(self._fallback.shown), order=self._fallback.order)
+            yield Signal(
+                "hostname-resolves-to-loopback",
+                Says.STRONG,
+                "gloo fell back to loopback because this node's name has no address of its own, and then its ranks could not connect",
+                [self._fallback.evidence(), self._mesh.evidence()],
+                speaker(self._fallback.shown),
+                order=self._fallback.order,
+            )
         if self._bridges is not None and self._failed:
-            yield Signal("socket-ifname-wrong", Says.STRONG, "NCCL spreads its sockets over bridges and tunnels of this host, too, which other hosts do not reach", [self._bridges.evidence()], speaker(self._bridges.shown), order=self._bridges.order)
+            yield Signal(
+                "socket-ifname-wrong",
+                Says.STRONG,
+                "NCCL spreads its sockets over bridges and tunnels of this host, too, which other hosts do not reach",
+                [self._bridges.evidence()],
+                speaker(self._bridges.shown),
+                order=self._bridges.order,
+            )
 
 
 def _near(one: str, other: str) -> bool:

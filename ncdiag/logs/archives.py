@@ -48,7 +48,9 @@ class _Chunks(io.RawIOBase):
         return size
 
 
-def members(head: bytes, chunks: Iterator[bytes], path: str, note: Callable[[str], None]) -> Iterator[tuple[str, BinaryIO]]:
+def members(
+    head: bytes, chunks: Iterator[bytes], path: str, note: Callable[[str], None]
+) -> Iterator[tuple[str, BinaryIO]]:
     """`(name, file)` of each regular member; a file is valid until the next one is asked for. `chunks`: the archive, decompressed; `path`: where a zip is read anew."""
     count = 0
     try:

@@ -9,9 +9,15 @@ from ncdiag.explain import Says, Signal
 from ncdiag.logs.model import Line
 
 _AVERAGE = re.compile(r"# Avg bus bandwidth\s*:\s*(?P<value>[\d.]+)")
-_ROW = re.compile(r"^\s*(?P<size>\d+)\s+\d+\s+(?:float|half|bfloat16|double|int\d+|uint\d+|fp8\w*)\s+\w+\s+-?\d+\s+[\d.]+\s+(?P<alg>[\d.]+)\s+(?P<bus>[\d.]+)")
-_HEADER = re.compile(r"#\s+Rank\s+(?P<rank>\d+)\s+(?:Group\s+\d+\s+)?Pid\s+(?P<pid>\d+) on\s+(?P<host>\S+) device\s+(?P<device>\d+)")
-_DONE = re.compile(r"comm 0x\w+ rank (?P<rank>\d+) nranks (?P<nranks>\d+) cudaDev \d+ busId \w+ - (?:Destroy COMPLETE|Init COMPLETE)")
+_ROW = re.compile(
+    r"^\s*(?P<size>\d+)\s+\d+\s+(?:float|half|bfloat16|double|int\d+|uint\d+|fp8\w*)\s+\w+\s+-?\d+\s+[\d.]+\s+(?P<alg>[\d.]+)\s+(?P<bus>[\d.]+)"
+)
+_HEADER = re.compile(
+    r"#\s+Rank\s+(?P<rank>\d+)\s+(?:Group\s+\d+\s+)?Pid\s+(?P<pid>\d+) on\s+(?P<host>\S+) device\s+(?P<device>\d+)"
+)
+_DONE = re.compile(
+    r"comm 0x\w+ rank (?P<rank>\d+) nranks (?P<nranks>\d+) cudaDev \d+ busId \w+ - (?:Destroy COMPLETE|Init COMPLETE)"
+)
 ROWS = 3  # rows with bandwidth that show a test at work
 
 
@@ -60,9 +66,19 @@ class Bench:
         alone = zero or (self.average is not None and self.average[0] == 0)
         apart = len(self.pids) > 1 and self.ranks == {0}
         if not self.larger and ((alone and (repeated or self.ones)) or (apart and (alone or repeated))):
-            lines = [line for line in (*self.ones[:2], self.first, self.average[1] if self.average else None) if line is not None]
-            yield Signal("rank-layout-wrong", Says.NAMED, "every process is a job of its own with one rank (bus bandwidth 0): the binary was built without MPI, or the launcher does not pass ranks on",
-                         [line.evidence() for line in lines], order=lines[0].order if lines else 0.0, remedy="build with MPI=1 (make clean first), the same binary on all nodes; or launch with the MPI it was built for")
+            lines = [
+                line
+                for line in (*self.ones[:2], self.first, self.average[1] if self.average else None)
+                if line is not None
+            ]
+            yield Signal(
+                "rank-layout-wrong",
+                Says.NAMED,
+                "every process is a job of its own with one rank (bus bandwidth 0): the binary was built without MPI, or the launcher does not pass ranks on",
+                [line.evidence() for line in lines],
+                order=lines[0].order if lines else 0.0,
+                remedy="build with MPI=1 (make clean first), the same binary on all nodes; or launch with the MPI it was built for",
+            )
 
     @property
     def worked(self) -> Line | None:

@@ -20,7 +20,9 @@ from ncdiag.logs.wrapped import is_wrapped, unwrapped
 from ncdiag.nccl.log import NcclLog
 from ncdiag.nccl.log_facts import NcclFacts
 
-_RAY = re.compile(rb"RayWorkerWrapper|\(raylet|ray::|ray\.(?:exceptions|get|init|remote)|/ray/|ray_(?:utils|executor|distributed_executor)|[Rr]ay cluster|\bray (?:start|job|status)\b|raysubmit_")
+_RAY = re.compile(
+    rb"RayWorkerWrapper|\(raylet|ray::|ray\.(?:exceptions|get|init|remote)|/ray/|ray_(?:utils|executor|distributed_executor)|[Rr]ay cluster|\bray (?:start|job|status)\b|raysubmit_"
+)
 
 
 _RAY_LINES = 50_000  # of a source, in which Ray is looked for
@@ -67,13 +69,32 @@ def of_streams(streams: Iterable[Stream], notes: list[str] | None = None) -> Dia
     readers.exceptions.known = scanner.matched
     found = [*scanner.signals(), *documents.signals(), *structure.signals(facts, order)]
     signals = refine(found, readers, documents, facts, order, ray)
-    return Diagnosis(explain(signals, REMEDIES, NEXT), facts, list(order), [*notes, *documents.notes, *facts.notes], [(name, stage) for name, stage, _ in readers.starts.reached()])
+    return Diagnosis(
+        explain(signals, REMEDIES, NEXT),
+        facts,
+        list(order),
+        [*notes, *documents.notes, *facts.notes],
+        [(name, stage) for name, stage, _ in readers.starts.reached()],
+    )
 
 
 def communicators(facts: NcclFacts) -> list[dict[str, Any]]:
     """Communicators as in the JSON contract: short, without the links."""
-    return [{"index": comm.index, "nranks": comm.nranks, "comm_id": comm.comm_id, "stages": comm.stages, "missing": comm.missing[:64], "culprits": comm.culprits, "reason": comm.reason,
-             "transports": comm.transports, "between_nodes": comm.between_nodes, "spread": comm.spread} for comm in facts.communicators]
+    return [
+        {
+            "index": comm.index,
+            "nranks": comm.nranks,
+            "comm_id": comm.comm_id,
+            "stages": comm.stages,
+            "missing": comm.missing[:64],
+            "culprits": comm.culprits,
+            "reason": comm.reason,
+            "transports": comm.transports,
+            "between_nodes": comm.between_nodes,
+            "spread": comm.spread,
+        }
+        for comm in facts.communicators
+    ]
 
 
 def ranks(facts: NcclFacts) -> list[dict[str, Any]]:
@@ -82,5 +103,14 @@ def ranks(facts: NcclFacts) -> list[dict[str, Any]]:
     for comm in facts.communicators:
         for rank in comm.ranks:
             process = facts.processes[rank.process]
-            out.append({"rank": rank.rank, "communicator": comm.index, "node": rank.node or process.host, "pid": process.pid, "state": "", "stage": rank.stage})
+            out.append(
+                {
+                    "rank": rank.rank,
+                    "communicator": comm.index,
+                    "node": rank.node or process.host,
+                    "pid": process.pid,
+                    "state": "",
+                    "stage": rank.stage,
+                }
+            )
     return out

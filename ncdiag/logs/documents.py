@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from typing import Any
 
 from ncdiag.explain import Says, Signal
 from ncdiag.logs.intake import Stream
@@ -32,7 +33,9 @@ class Documents:
     def take(self, stream: Stream, order: float) -> bool:
         """True when the stream was a document and is read."""
         head = stream.head.lstrip()[:4096].decode("utf-8", "replace")
-        xml = head.startswith("<") and (looks_like_topology(stream.head.decode("utf-8", "replace")) or looks_like_graphs(head))
+        xml = head.startswith("<") and (
+            looks_like_topology(stream.head.decode("utf-8", "replace")) or looks_like_graphs(head)
+        )
         if not xml and not (head.startswith("[") and '"thread_id"' in stream.head.decode("utf-8", "replace")):
             return False
         whole = b""
@@ -60,12 +63,28 @@ class Documents:
         for finding in check_topology(shown, ""):
             self._signals.append(_signal(name, finding, order))
 
-    def _pyspy(self, name: str, threads: list[dict[str, object]], order: float) -> None:
+    def _pyspy(self, name: str, threads: list[dict[str, Any]], order: float) -> None:
         for thread in threads:
-            frames = [Frame(str(frame.get("name", "")), str(frame.get("filename") or frame.get("short_filename") or ""), int(frame.get("line") or 0)) for frame in thread.get("frames") or ()]  # type: ignore[attr-defined]
+            frames = [
+                Frame(
+                    str(frame.get("name", "")),
+                    str(frame.get("filename") or frame.get("short_filename") or ""),
+                    int(frame.get("line") or 0),
+                )
+                for frame in thread.get("frames") or ()
+            ]
             pid = thread.get("pid")
             label = str(thread.get("os_thread_id") or thread.get("thread_id") or "")
-            self._stacks.found.append(Stack(label, str(thread.get("thread_name") or ""), "", Line(name, 1, "", order), frames, pid if isinstance(pid, int) else None))
+            self._stacks.found.append(
+                Stack(
+                    label,
+                    str(thread.get("thread_name") or ""),
+                    "",
+                    Line(name, 1, "", order),
+                    frames,
+                    pid if isinstance(pid, int) else None,
+                )
+            )
 
     def signals(self) -> Iterator[Signal]:
         return (signal for signal in self._signals if signal.cause)
@@ -80,4 +99,13 @@ def _signal(name: str, finding: Finding, order: float) -> Signal:
     evidence = [Evidence(name, finding.summary)]
     where = {key: value for key, value in finding.where.items() if value not in (None, "")}
     says = _SAYS.get(finding.status, Says.HINT)
-    return Signal(finding.cause or "" if finding.status in _SAYS else "", says, finding.summary, evidence, where, condition=True, order=order, remedy=finding.remedy or "")
+    return Signal(
+        finding.cause or "" if finding.status in _SAYS else "",
+        says,
+        finding.summary,
+        evidence,
+        where,
+        condition=True,
+        order=order,
+        remedy=finding.remedy or "",
+    )

@@ -25,11 +25,25 @@ from ncdiag.logs.archives import ERRORS, is_tar, is_zip, members
 CHUNK = 1 << 20
 FILES_LIMIT = 20_000  # in one folder tree
 EXPANDED_LIMIT = 64 << 30  # bytes that one compressed file may become
-BOMB_BYTES, BOMB_RATIO = 1 << 30, {"gz": 200, "bz2": 2000, "xz": 2000, "zst": 2000}  # what expands beyond both is no log
+BOMB_BYTES, BOMB_RATIO = (
+    1 << 30,
+    {"gz": 200, "bz2": 2000, "xz": 2000, "zst": 2000},
+)  # what expands beyond both is no log
 PIPE_WAIT_S = 3.0  # for somebody to write to a named pipe
 
 _MAGIC = ((b"\x1f\x8b", "gz"), (b"BZh", "bz2"), (b"\xfd7zXZ\x00", "xz"), (b"\x28\xb5\x2f\xfd", "zst"))
-_BINARY = (b"\x7fELF", b"\x89PNG", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05", b"GIF8", b"SQLite format 3", b"\xff\xd8\xff", b"%PDF")
+_BINARY = (
+    b"\x7fELF",
+    b"\x89PNG",
+    b"\x80\x02",
+    b"\x80\x03",
+    b"\x80\x04",
+    b"\x80\x05",
+    b"GIF8",
+    b"SQLite format 3",
+    b"\xff\xd8\xff",
+    b"%PDF",
+)
 _WIDE = ((codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
 _CONTROL = bytes(set(range(1, 7)) | set(range(14, 27)) | set(range(28, 32)) | {127})  # what no log prints
 
@@ -70,7 +84,9 @@ class Intake:
 
     def _walk(self, top: str) -> Iterator[tuple[str, str]]:
         count = 0
-        for folder, folders, files in os.walk(top, onerror=lambda error: self.notes.append(f"{error.filename}: {error.strerror}")):
+        for folder, folders, files in os.walk(
+            top, onerror=lambda error: self.notes.append(f"{error.filename}: {error.strerror}")
+        ):
             folders[:] = sorted(name for name in folders if not name.startswith("."))
             for name in sorted(files):
                 path = os.path.join(folder, name)
@@ -91,7 +107,9 @@ class Intake:
             self.notes.append(f"{name}: {error.strerror or error}")
             return
         if is_tar(head) or (is_zip(head) and path != "-"):
-            for member, inner in members(head, _again(head, raw), path, lambda text: self.notes.append(f"{name}: {text}")):
+            for member, inner in members(
+                head, _again(head, raw), path, lambda text: self.notes.append(f"{name}: {text}")
+            ):
                 raw = self._expanded(f"{name}/{member}", inner, False)
                 yield from self._text(f"{name}/{member}", next(raw, b""), raw)
         else:
@@ -122,7 +140,9 @@ class Intake:
             for chunk in _expand(kind, packed):
                 total += len(chunk)
                 if total > EXPANDED_LIMIT or (total > BOMB_BYTES and total > BOMB_RATIO[kind] * packed.taken):
-                    self.notes.append(f"{name}: expands to more than {total >> 30} GiB, which no log does; the rest is not read")
+                    self.notes.append(
+                        f"{name}: expands to more than {total >> 30} GiB, which no log does; the rest is not read"
+                    )
                     return
                 yield chunk
         except (*ERRORS, lzma.LZMAError, zlib.error) as error:
@@ -188,7 +208,9 @@ def _is_binary(head: bytes) -> bool:
         return False
     sample = head[:65536].translate(None, b"\0")
     first = sample[:64]
-    return len(first.translate(None, _CONTROL)) < len(first) and len(sample) - len(sample.translate(None, _CONTROL)) > 0.05 * len(sample)
+    return len(first.translate(None, _CONTROL)) < len(first) and len(sample) - len(
+        sample.translate(None, _CONTROL)
+    ) > 0.05 * len(sample)
 
 
 def _plain(chunks: Iterator[bytes]) -> Iterator[bytes]:

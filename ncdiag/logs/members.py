@@ -41,9 +41,23 @@ class Members:
             twice = {rank: lines for rank, lines in found.items() if len(lines) > 1}
             if twice and len(twice) * 2 > len(found):
                 lines = next(iter(twice.values()))
-                yield Signal("rank-layout-wrong", Says.STRONG, f"several processes are rank {ranks(twice)} of {self._world}: the launcher starts more processes than it gives ranks to", [line.evidence() for line in lines],
-                             {"rank": ranks(twice)}, order=lines[0].order, remedy="one task per GPU in the launcher (srun --ntasks-per-node, torchrun --nproc-per-node), and its rank variables passed on")
+                yield Signal(
+                    "rank-layout-wrong",
+                    Says.STRONG,
+                    f"several processes are rank {ranks(twice)} of {self._world}: the launcher starts more processes than it gives ranks to",
+                    [line.evidence() for line in lines],
+                    {"rank": ranks(twice)},
+                    order=lines[0].order,
+                    remedy="one task per GPU in the launcher (srun --ntasks-per-node, torchrun --nproc-per-node), and its rank variables passed on",
+                )
         every = {rank for found in self._seen.values() for rank in found}
         if every and len(every) < self._world:
             line = next(iter(next(iter(self._seen.values())).values()))[0]
-            yield Signal("", Says.SYMPTOM, f"rank {ranks(every)} of {self._world} came up, the others are not in here", [line.evidence()], order=STANDING - 2, candidates=("rank-missing", "rank-layout-wrong", "bootstrap-blocked-firewall"))
+            yield Signal(
+                "",
+                Says.SYMPTOM,
+                f"rank {ranks(every)} of {self._world} came up, the others are not in here",
+                [line.evidence()],
+                order=STANDING - 2,
+                candidates=("rank-missing", "rank-layout-wrong", "bootstrap-blocked-firewall"),
+            )

@@ -71,26 +71,51 @@ class Rule:
         return {key.rstrip("23456789"): value.strip() for key, value in match.groupdict().items() if value}
 
 
-def rule(cause: str, says: Says, literals: str | Sequence[str], summary: str, regex: str = "", *, unless: str = "", condition: bool = False,
-         candidates: Sequence[str] = (), lines: int = 1, remedy: str = "") -> Rule:
+def rule(
+    cause: str,
+    says: Says,
+    literals: str | Sequence[str],
+    summary: str,
+    regex: str = "",
+    *,
+    unless: str = "",
+    condition: bool = False,
+    candidates: Sequence[str] = (),
+    lines: int = 1,
+    remedy: str = "",
+) -> Rule:
     """A `Rule`, with its expressions compiled. A `regex` that ends in `|` only finds details."""
-    return Rule(cause, says, (literals,) if isinstance(literals, str) else tuple(literals), summary, re.compile(regex.removesuffix("|")) if regex else None,
-                re.compile(unless) if unless else None, condition, tuple(candidates), lines, remedy, regex.endswith("|"))
+    return Rule(
+        cause,
+        says,
+        (literals,) if isinstance(literals, str) else tuple(literals),
+        summary,
+        re.compile(regex.removesuffix("|")) if regex else None,
+        re.compile(unless) if unless else None,
+        condition,
+        tuple(candidates),
+        lines,
+        remedy,
+        regex.endswith("|"),
+    )
 
 
 _BEFORE = re.compile(
     r"(?:\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:?\d\d) (?:(?:stdout|stderr) [FP] )?"  # kubectl, containerd, docker --timestamps
     r"|\w{3} [ \d]\d \d\d:\d\d:\d\d [\w.-]+ [\w.@/-]+\[\d+\]: "  # journald, syslog
-    r"|\[pod/[^\]\s]+\] |[\w.-]{1,60} +\| |\[\d+,\d+\]<std(?:out|err)>: ?|> ?| *\d{1,6}: (?![\w.@-]+: <)(?=\s*[\[(A-Za-z\"+|/$#*=~-]|\s*\d)| *\d{1,6}:\s*$)+")
+    r"|\[pod/[^\]\s]+\] |[\w.-]{1,60} +\| |\[\d+,\d+\]<std(?:out|err)>: ?|> ?| *\d{1,6}: (?![\w.@-]+: <)(?=\s*[\[(A-Za-z\"+|/$#*=~-]|\s*\d)| *\d{1,6}:\s*$)+"
+)
 
 
 def split_prefix(text: str) -> tuple[str, str]:
     """`(prefix, rest)`: what a launcher or log collector put in front of every line, and the line."""
     match = _BEFORE.match(text)
-    return (text[: match.end()], text[match.end():]) if match else ("", text)
+    return (text[: match.end()], text[match.end() :]) if match else ("", text)
 
 
-_GUESSES = re.compile(r"[Tt]his can happen when|[Tt]here are some potential root causes|[Pp]ossible (?:reasons|causes) include|[Cc]ommon causes include|^\s*\(\d\) (?:raylet|[Tt]he (?:process|worker)|ray stop|SIGKILL|Invalid memory|lagging)")
+_GUESSES = re.compile(
+    r"[Tt]his can happen when|[Tt]here are some potential root causes|[Pp]ossible (?:reasons|causes) include|[Cc]ommon causes include|^\s*\(\d\) (?:raylet|[Tt]he (?:process|worker)|ray stop|SIGKILL|Invalid memory|lagging)"
+)
 
 
 def without_guesses(text: str) -> str:
@@ -103,7 +128,9 @@ def without_guesses(text: str) -> str:
 
 _WHERE = ("node", "rank", "device", "peer", "port", "pid", "path", "interface")
 _SPEAKER = (
-    re.compile(r"\((?P<name>[A-Za-z_][\w.:-]*?)(?:_TP(?P<tp>\d+)\w*|_DP(?P<dp>\d+)\w*)?(?: rank=(?P<rank>\d+))? pid=(?P<pid>\d+)(?:, ip=(?P<node>[\w.:-]+))?\)"),
+    re.compile(
+        r"\((?P<name>[A-Za-z_][\w.:-]*?)(?:_TP(?P<tp>\d+)\w*|_DP(?P<dp>\d+)\w*)?(?: rank=(?P<rank>\d+))? pid=(?P<pid>\d+)(?:, ip=(?P<node>[\w.:-]+))?\)"
+    ),
     re.compile(r"\[(?:rank|default|trainer)(?P<rank>\d+)\]:"),
     re.compile(r"\[\d+,(?P<rank>\d+)\]<(?:stdout|stderr)>"),
     re.compile(r"(?:^|[\s)])(?P<node>[A-Za-z][\w-]*):(?P<pid>\d+):\d+ (?:\[-?\d+\] )?(?:\S+:\d+ )?(?:\(\w+\) )?NCCL"),
@@ -129,7 +156,15 @@ def speaker(text: str) -> dict[str, Any]:
 _UNKNOWN = re.compile(r" ?\([^()]*\?\)")  # a bracket whose content is not known
 
 
-_WORDS = {"peer": "the peer", "node": "a node", "device": "a device", "interface": "an interface", "what": "what is asked", "call": "a call", "xid": "?"}
+_WORDS = {
+    "peer": "the peer",
+    "node": "a node",
+    "device": "a device",
+    "interface": "an interface",
+    "what": "what is asked",
+    "call": "a call",
+    "xid": "?",
+}
 """What stands in a summary where the line does not name it."""
 
 
@@ -140,8 +175,21 @@ class _Blank(dict[str, str]):
 
 def signal(found: Rule, line: Line, groups: dict[str, str]) -> Signal:
     """What a rule's match on a line says."""
-    named: dict[str, Any] = {key: int(value) if key in ("rank", "pid") and value.isdigit() else value for key, value in groups.items() if key in _WHERE}
+    named: dict[str, Any] = {
+        key: int(value) if key in ("rank", "pid") and value.isdigit() else value
+        for key, value in groups.items()
+        if key in _WHERE
+    }
     where = {**speaker(line.shown), **named}
     summary = _UNKNOWN.sub("", found.summary.format_map(_Blank(groups)))
-    return Signal(found.cause, found.says, summary, [line.evidence()], where, found.condition, found.candidates,
-                  line.order, found.remedy.format_map(_Blank(groups)))
+    return Signal(
+        found.cause,
+        found.says,
+        summary,
+        [line.evidence()],
+        where,
+        found.condition,
+        found.candidates,
+        line.order,
+        found.remedy.format_map(_Blank(groups)),
+    )

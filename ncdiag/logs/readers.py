@@ -36,7 +36,31 @@ class Readers:
     limits: Limits = field(default_factory=Limits)
     verbs: Verbs = field(default_factory=Verbs)
     processes: Processes = field(default_factory=Processes)
-    others: tuple[Reader, ...] = field(default_factory=lambda: (OutOfMemory(), Addresses(), Members(), Gids(), FileSystems(), Links(), Pings(), Query(), LinkWidths()))
+    others: tuple[Reader, ...] = field(
+        default_factory=lambda: (
+            OutOfMemory(),
+            Addresses(),
+            Members(),
+            Gids(),
+            FileSystems(),
+            Links(),
+            Pings(),
+            Query(),
+            LinkWidths(),
+        )
+    )
 
     def all(self) -> list[Reader]:
-        return [self.starts, self.bench, self.stacks, self.sockets, self.watchdog, self.exceptions, self.verbs, self.smi, self.limits, self.processes, *self.others]
+        return [
+            self.starts,
+            self.bench,
+            self.stacks,
+            self.sockets,
+            self.watchdog,
+            self.exceptions,
+            self.verbs,
+            self.smi,
+            self.limits,
+            self.processes,
+            *self.others,
+        ]

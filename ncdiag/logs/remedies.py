@@ -91,18 +91,32 @@ _FACTS = "ncdiag collect on every node (interfaces, RDMA ports, GIDs, limits, dr
 _NODES = "the logs of the other nodes from their first line on"
 
 NEXT: dict[str, tuple[str, ...]] = {
-    "unresolved": (_NODES, _INFO, _STACKS, "the flight recorder's dumps of all ranks (TORCH_FR_BUFFER_SIZE=2000 before the start)"),
-    "bootstrap-blocked-firewall": (_FACTS, "a connection test between the nodes on a random high port: ncdiag preflight"),
+    "unresolved": (
+        _NODES,
+        _INFO,
+        _STACKS,
+        "the flight recorder's dumps of all ranks (TORCH_FR_BUFFER_SIZE=2000 before the start)",
+    ),
+    "bootstrap-blocked-firewall": (
+        _FACTS,
+        "a connection test between the nodes on a random high port: ncdiag preflight",
+    ),
     "bootstrap-peer-unreachable": (_NODES, "ip route get PEER and ss -tanp on both nodes"),
     "socket-ifname-wrong": ("ip -br addr on both nodes", _INFO),
     "rank-missing": (_NODES, "ps on every node: does each rank's process exist"),
     "rank-died": (_NODES, "dmesg -T of every node"),
     "host-memory-oom": ("dmesg -T of the node whose process was killed",),
-    "ib-path-unreachable": ("ibv_devinfo, show_gids and ibstat of both nodes", "ib_write_bw between exactly these two devices"),
+    "ib-path-unreachable": (
+        "ibv_devinfo, show_gids and ibstat of both nodes",
+        "ib_write_bw between exactly these two devices",
+    ),
     "ib-qp-setup-failed": ("ibv_devinfo -v and show_gids of both nodes", _INFO),
     "roce-gid-wrong": ("show_gids of both nodes",),
     "memlock-limit": ("/proc/PID/limits of the process itself",),
-    "rdma-memory-registration": ("/proc/PID/limits of the process itself", "lsmod, dmesg and nvidia-smi -q -d MEMORY (BAR1)"),
+    "rdma-memory-registration": (
+        "/proc/PID/limits of the process itself",
+        "lsmod, dmesg and nvidia-smi -q -d MEMORY (BAR1)",
+    ),
     "engine-exception": (_NODES,),
     "framework-version-bug": ("pip freeze of the environment", "the whole traceback"),
     "collective-desync": ("the flight recorder's dumps of all ranks (TORCH_FR_BUFFER_SIZE=2000 before the start)",),

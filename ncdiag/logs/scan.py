@@ -59,7 +59,9 @@ class _Pending:
 
 
 def literals_of(rules: Sequence[Rule], readers: Sequence[Reader]) -> list[str]:
-    return sorted({text for rule in rules for text in rule.literals} | {text for reader in readers for text in reader.triggers})
+    return sorted(
+        {text for rule in rules for text in rule.literals} | {text for reader in readers for text in reader.triggers}
+    )
 
 
 @functools.lru_cache(maxsize=4)
@@ -217,7 +219,7 @@ def blocks_of(chunks: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
             rest = (rest + chunk)[:LINE_LIMIT]
             continue
         block = rest + chunk[:end]
-        rest = chunk[end + 1:][:LINE_LIMIT]
+        rest = chunk[end + 1 :][:LINE_LIMIT]
         yield number, block
         number += block.count(b"\n") + 1
     if rest:

@@ -14,8 +14,11 @@ from ncdiag.logs.model import Line
 
 _ROW = re.compile(
     r"^\s*(?:tcp6?\s+)?(?P<state>LISTEN|SYN-SENT|SYN_SENT|ESTAB\w*|CLOSE-WAIT|CLOSE_WAIT|SYN-RECV|FIN-WAIT-\d|TIME-WAIT|LAST-ACK|CLOSING)\s+(?P<recv>\d+)\s+(?P<send>\d+)\s+"
-    r"(?P<local>\S+?):(?P<lport>\d+|\*)\s+(?P<peer>\S+?):(?P<pport>\d+|\*)(?:\s+(?P<process>users:\S.*?))?\s*$")
-_NETSTAT = re.compile(r"^\s*tcp6?\s+(?P<recv>\d+)\s+(?P<send>\d+)\s+(?P<local>\S+):(?P<lport>\d+|\*)\s+(?P<peer>\S+):(?P<pport>\d+|\*)\s+(?P<state>[A-Z_]+\d?)(?:\s+(?P<process>\S.*?))?\s*$")
+    r"(?P<local>\S+?):(?P<lport>\d+|\*)\s+(?P<peer>\S+?):(?P<pport>\d+|\*)(?:\s+(?P<process>users:\S.*?))?\s*$"
+)
+_NETSTAT = re.compile(
+    r"^\s*tcp6?\s+(?P<recv>\d+)\s+(?P<send>\d+)\s+(?P<local>\S+):(?P<lport>\d+|\*)\s+(?P<peer>\S+):(?P<pport>\d+|\*)\s+(?P<state>[A-Z_]+\d?)(?:\s+(?P<process>\S.*?))?\s*$"
+)
 _ENGINE = re.compile(r"VLLM|python|ray|sglang|pt_main|torch|nccl", re.I)
 LOOPBACK = re.compile(r"^(?:127\.|::1$)")
 DECOY = re.compile(r"^(?:172\.1[78]\.0\.1$|192\.168\.122\.1$|169\.254\.)")
@@ -41,7 +44,18 @@ def _address(text: str) -> str:
 class Sockets:
     """All socket tables."""
 
-    triggers = ("State    Recv-Q", "State  Recv-Q", "State Recv-Q", "State      Recv-Q", "State     Recv-Q", "State   Recv-Q", "Recv-Q Send-Q", "SYN-SENT", "SYN_SENT", "LISTEN  ")
+    triggers = (
+        "State    Recv-Q",
+        "State  Recv-Q",
+        "State Recv-Q",
+        "State      Recv-Q",
+        "State     Recv-Q",
+        "State   Recv-Q",
+        "Recv-Q Send-Q",
+        "SYN-SENT",
+        "SYN_SENT",
+        "LISTEN  ",
+    )
 
     def __init__(self) -> None:
         self.rows: list[Row] = []
@@ -58,7 +72,18 @@ class Sockets:
             return False
         if len(self.rows) < 50_000:
             state = match["state"].replace("_", "-").replace("ESTABLISHED", "ESTAB")
-            self.rows.append(Row(state, _address(match["local"]), match["lport"], _address(match["peer"]), match["pport"], match["process"] or "", line, self._table))
+            self.rows.append(
+                Row(
+                    state,
+                    _address(match["local"]),
+                    match["lport"],
+                    _address(match["peer"]),
+                    match["pport"],
+                    match["process"] or "",
+                    line,
+                    self._table,
+                )
+            )
         return True
 
     def end(self, source: str) -> None:
@@ -66,7 +91,14 @@ class Sockets:
 
     def holder(self, port: str) -> Row | None:
         """The listener at a port, where it is a process of an engine or launcher."""
-        return next((row for row in self.rows if row.state == "LISTEN" and row.local_port == port and _ENGINE.search(row.process)), None)
+        return next(
+            (
+                row
+                for row in self.rows
+                if row.state == "LISTEN" and row.local_port == port and _ENGINE.search(row.process)
+            ),
+            None,
+        )
 
     def signals(self) -> Iterator[Signal]:
         tables = {row.table for row in self.rows}
@@ -84,31 +116,79 @@ class Sockets:
     def _unanswered(self, row: Row, own: dict[str, set[int]]) -> Signal:
         where = {"peer": f"{row.peer}:{row.peer_port}"}
         evidence = [row.line.evidence()]
-        listeners = [other for other in self.rows if other.state == "LISTEN" and other.local_port == row.peer_port and other.table != row.table
-                     and other.local in (row.peer, "0.0.0.0", "*", "::")]
+        listeners = [
+            other
+            for other in self.rows
+            if other.state == "LISTEN"
+            and other.local_port == row.peer_port
+            and other.table != row.table
+            and other.local in (row.peer, "0.0.0.0", "*", "::")
+        ]
         evidence += [other.line.evidence() for other in listeners[:2]]
         exact = [other for other in listeners if other.local == row.peer]
         talks = any(other.state == "ESTAB" and other.peer == row.peer for other in self.rows) or any(
-            other.state == "ESTAB" and other.local == row.peer and not LOOPBACK.match(other.peer) for other in self.rows)
-        alone = exact and not talks and not any(other.local == row.peer and other is not exact[0] for other in self.rows)
+            other.state == "ESTAB" and other.local == row.peer and not LOOPBACK.match(other.peer) for other in self.rows
+        )
+        alone = (
+            exact and not talks and not any(other.local == row.peer and other is not exact[0] for other in self.rows)
+        )
         if DECOY.match(row.peer) or alone:
-            return Signal("socket-ifname-wrong", Says.STRONG, f"a connection to {row.peer}:{row.peer_port} is not answered: the peer listens there, at an address that this node does not reach",
-                          evidence, where, order=row.line.order, remedy="set GLOO_SOCKET_IFNAME / NCCL_SOCKET_IFNAME on the peer to the interface of the shared network")
+            return Signal(
+                "socket-ifname-wrong",
+                Says.STRONG,
+                f"a connection to {row.peer}:{row.peer_port} is not answered: the peer listens there, at an address that this node does not reach",
+                evidence,
+                where,
+                order=row.line.order,
+                remedy="set GLOO_SOCKET_IFNAME / NCCL_SOCKET_IFNAME on the peer to the interface of the shared network",
+            )
         if (listeners and (talks or row.peer in own)) or talks:
-            return Signal("bootstrap-blocked-firewall", Says.STRONG, f"packets to {row.peer}:{row.peer_port} get no answer, although the node {'listens there' if listeners else 'is reached on other ports'}",
-                          evidence, where, order=row.line.order)
+            return Signal(
+                "bootstrap-blocked-firewall",
+                Says.STRONG,
+                f"packets to {row.peer}:{row.peer_port} get no answer, although the node {'listens there' if listeners else 'is reached on other ports'}",
+                evidence,
+                where,
+                order=row.line.order,
+            )
         if row.peer not in own and own:
-            return Signal("node-ip-wrong-interface", Says.STRONG, f"a process dials {row.peer}:{row.peer_port}, an address that no node here has", evidence, where, order=row.line.order,
-                          remedy="--master-addr, VLLM_HOST_IP and NCCL_SOCKET_IFNAME must lead to an address that the peer has and this node reaches")
-        return Signal("", Says.SYMPTOM, f"a connection to {row.peer}:{row.peer_port} is not answered", evidence, where, order=row.line.order,
-                      candidates=("bootstrap-blocked-firewall", "bootstrap-peer-unreachable", "socket-ifname-wrong"))
+            return Signal(
+                "node-ip-wrong-interface",
+                Says.STRONG,
+                f"a process dials {row.peer}:{row.peer_port}, an address that no node here has",
+                evidence,
+                where,
+                order=row.line.order,
+                remedy="--master-addr, VLLM_HOST_IP and NCCL_SOCKET_IFNAME must lead to an address that the peer has and this node reaches",
+            )
+        return Signal(
+            "",
+            Says.SYMPTOM,
+            f"a connection to {row.peer}:{row.peer_port} is not answered",
+            evidence,
+            where,
+            order=row.line.order,
+            candidates=("bootstrap-blocked-firewall", "bootstrap-peer-unreachable", "socket-ifname-wrong"),
+        )
 
     def _unreachable_listeners(self, tables: set[int]) -> Iterator[Signal]:
         """Message queues of the engine that listen at loopback although there are several nodes."""
         if len(tables) < 2:
             return
-        remote = any(row.state == "ESTAB" and not LOOPBACK.match(row.peer) and row.peer != row.local for row in self.rows)
-        lines = [row.line for row in self.rows if row.state == "LISTEN" and LOOPBACK.match(row.local) and re.search(r"VLLM::|EngineCor", row.process)]
+        remote = any(
+            row.state == "ESTAB" and not LOOPBACK.match(row.peer) and row.peer != row.local for row in self.rows
+        )
+        lines = [
+            row.line
+            for row in self.rows
+            if row.state == "LISTEN" and LOOPBACK.match(row.local) and re.search(r"VLLM::|EngineCor", row.process)
+        ]
         if lines and remote:
-            yield Signal("node-ip-wrong-interface", Says.STRONG, "the engine's message queue listens at loopback only; the other node cannot reach it", [line.evidence() for line in lines[:4]],
-                         order=lines[0].order, remedy="set VLLM_HOST_IP on that node to its address on the shared network")
+            yield Signal(
+                "node-ip-wrong-interface",
+                Says.STRONG,
+                "the engine's message queue listens at loopback only; the other node cannot reach it",
+                [line.evidence() for line in lines[:4]],
+                order=lines[0].order,
+                remedy="set VLLM_HOST_IP on that node to its address on the shared network",
+            )

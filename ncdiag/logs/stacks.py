@@ -79,7 +79,11 @@ class Stacks:
             self._current = Stack(thread["id"], thread["name"], self._heading, line, pid=pid, title=title)
             if len(self.found) < LIMIT:
                 self.found.append(self._current)
-        elif self._current is not None and (frame := _FRAME.match(text)) and not (_DETAIL.match(text) and self._current.frames and text.strip().endswith(":")):
+        elif (
+            self._current is not None
+            and (frame := _FRAME.match(text))
+            and not (_DETAIL.match(text) and self._current.frames and text.strip().endswith(":"))
+        ):
             self._current.frames.append(Frame(frame["name"], frame["file"], int(frame["line"] or 0)))
             for twin in self._waiting:
                 twin.frames = self._current.frames
@@ -98,34 +102,89 @@ class Stacks:
         return [stack for stack in self.found if stack.main and stack.frames]
 
     def signals(self) -> Iterator[Signal]:
-        matches = [(stack, stage_of_threads([{"name": "MainThread", "main": True, "frames": stack.frames}])) for stack in self.ranks()]
+        matches = [
+            (stack, stage_of_threads([{"name": "MainThread", "main": True, "frames": stack.frames}]))
+            for stack in self.ranks()
+        ]
         matches = [(stack, match) for stack, match in matches if match.stage != "ready" and match.waiting not in _IDLE]
-        waiting = [(stack, match) for stack, match in matches if match.waiting in ON_OTHERS or match.stage == "collective"]
+        waiting = [
+            (stack, match) for stack, match in matches if match.waiting in ON_OTHERS or match.stage == "collective"
+        ]
         outside = [(stack, match) for stack, match in matches if (stack, match) not in waiting]
         if waiting and not outside:
             match = waiting[0][1]
-            yield Signal("", Says.SYMPTOM, f"every rank in these stacks waits for another one (first: {describe(match.stage)})", [_evidence(stack) for stack, _ in waiting[:3]], {"stage": match.stage},
-                         order=STANDING - 1, candidates=_FITS.get(match.stage, _ELSE))
+            yield Signal(
+                "",
+                Says.SYMPTOM,
+                f"every rank in these stacks waits for another one (first: {describe(match.stage)})",
+                [_evidence(stack) for stack, _ in waiting[:3]],
+                {"stage": match.stage},
+                order=STANDING - 1,
+                candidates=_FITS.get(match.stage, _ELSE),
+            )
         elif outside and len(outside) <= max(len(waiting), 1):
             yield from self._outside(outside, waiting)
 
-    def _outside(self, outside: list[tuple[Stack, StageMatch]], waiting: list[tuple[Stack, StageMatch]]) -> Iterator[Signal]:
+    def _outside(
+        self, outside: list[tuple[Stack, StageMatch]], waiting: list[tuple[Stack, StageMatch]]
+    ) -> Iterator[Signal]:
         first, match = outside[0]
         evidence = [_evidence(stack) for stack, _ in [*outside[:3], *waiting[:3]]]
         node = {"node": first.heading} if re.match(r"(?i)node\b|host\b", first.heading) else {}
-        where = {**node, "pid": first.pid or (int(first.thread) if first.thread.isdigit() else None), "stage": match.stage}
+        where = {
+            **node,
+            "pid": first.pid or (int(first.thread) if first.thread.isdigit() else None),
+            "stage": match.stage,
+        }
         frame = first.frames[0]
         if match.stage in ("load-weights", "download"):
             if waiting:
-                yield Signal("storage-slow", Says.HINT, f"{first.thread} still loads weights ({frame.name}) while the others wait: slow or stuck, its bytes read tell", evidence, where, order=first.line.order)
-                yield Signal("slow-load-peer-timeout", Says.HINT, f"{first.thread} still loads weights while the others wait for it", evidence, where, order=first.line.order + 0.5)
+                yield Signal(
+                    "storage-slow",
+                    Says.HINT,
+                    f"{first.thread} still loads weights ({frame.name}) while the others wait: slow or stuck, its bytes read tell",
+                    evidence,
+                    where,
+                    order=first.line.order,
+                )
+                yield Signal(
+                    "slow-load-peer-timeout",
+                    Says.HINT,
+                    f"{first.thread} still loads weights while the others wait for it",
+                    evidence,
+                    where,
+                    order=first.line.order + 0.5,
+                )
         elif match.stage != "unknown" and stage(match.stage).works:
-            yield Signal("slow-not-hung", Says.HINT, f"{first.thread} {describe(match.stage)}, which may take long", evidence, where, condition=True, order=first.line.order)
+            yield Signal(
+                "slow-not-hung",
+                Says.HINT,
+                f"{first.thread} {describe(match.stage)}, which may take long",
+                evidence,
+                where,
+                condition=True,
+                order=first.line.order,
+            )
         elif waiting:
             names = ", ".join(stack.thread for stack, _ in outside[:4])
-            yield Signal("rank-stuck-outside-collective", Says.STRONG, f"{names} stands in {frame.name} ({frame.file}) while {len(waiting)} others wait in collectives", evidence, where, order=first.line.order)
+            yield Signal(
+                "rank-stuck-outside-collective",
+                Says.STRONG,
+                f"{names} stands in {frame.name} ({frame.file}) while {len(waiting)} others wait in collectives",
+                evidence,
+                where,
+                order=first.line.order,
+            )
         elif match.waiting is not None:
-            yield Signal("rank-stuck-outside-collective", Says.HINT, f"{first.thread} waits for {WAITING[match.waiting]} in {frame.name} ({frame.file}); whether others wait for it is not in here", evidence, where, condition=True, order=first.line.order)
+            yield Signal(
+                "rank-stuck-outside-collective",
+                Says.HINT,
+                f"{first.thread} waits for {WAITING[match.waiting]} in {frame.name} ({frame.file}); whether others wait for it is not in here",
+                evidence,
+                where,
+                condition=True,
+                order=first.line.order,
+            )
 
 
 def _evidence(stack: Stack) -> Evidence:
@@ -133,4 +192,6 @@ def _evidence(stack: Stack) -> Evidence:
 
 
 def _short(stack: Stack) -> str:
-    return f"Thread {stack.thread}: " + " < ".join(f"{frame.name} ({frame.file}:{frame.line})" for frame in stack.frames[:4])
+    return f"Thread {stack.thread}: " + " < ".join(
+        f"{frame.name} ({frame.file}:{frame.line})" for frame in stack.frames[:4]
+    )

@@ -14,7 +14,9 @@ from ncdiag.model import Evidence
 from ncdiag.nccl.log_facts import Communicator, Line, Link, NcclFacts, Process
 from ncdiag.nodeset import ranks
 
-_DECOY = re.compile(r"^(?:docker\d*|br-[0-9a-f]+|virbr\d+|veth|cni|flannel|cali|lxcbr|lxdbr|podman|kube-|tailscale|wg\d|tun\d)")
+_DECOY = re.compile(
+    r"^(?:docker\d*|br-[0-9a-f]+|virbr\d+|veth|cni|flannel|cali|lxcbr|lxdbr|podman|kube-|tailscale|wg\d|tun\d)"
+)
 _PARTS = (
     ("socket", ("bootstrap-peer-unreachable", "socket-ifname-wrong", "bootstrap-blocked-firewall")),
     ("bootstrap", ("bootstrap-peer-unreachable", "socket-ifname-wrong", "rank-missing")),
@@ -71,7 +73,13 @@ class _Look:
                     found.setdefault(process.version, process)
             if len(found) > 1:
                 lines = [self.at(self._of(process, "version")) for process in found.values()]
-                yield Signal("nccl-version-mismatch", Says.STRONG, "ranks of one communicator run NCCL " + " and ".join(sorted(found)), [item for evidence, _ in lines for item in evidence], order=min(o for _, o in lines))
+                yield Signal(
+                    "nccl-version-mismatch",
+                    Says.STRONG,
+                    "ranks of one communicator run NCCL " + " and ".join(sorted(found)),
+                    [item for evidence, _ in lines for item in evidence],
+                    order=min(o for _, o in lines),
+                )
                 return
 
     def interfaces(self) -> Iterator[Signal]:
@@ -81,14 +89,32 @@ class _Look:
             name = process.bootstrap_interface or ""
             if _DECOY.match(name) and (len(hosts) > 1 or self._several_nodes()):
                 evidence, order = self.at(self._of(process, "bootstrap"))
-                others = {p.bootstrap_interface for p in self.facts.processes if p.bootstrap_interface and p.bootstrap_interface != name}
+                others = {
+                    p.bootstrap_interface
+                    for p in self.facts.processes
+                    if p.bootstrap_interface and p.bootstrap_interface != name
+                }
                 says = Says.STRONG if others or self._unfinished() else Says.HINT
-                yield Signal("socket-ifname-wrong", says, f"NCCL on {process.host} uses {name} ({process.bootstrap_address}), which other hosts do not reach", evidence, {"node": process.host, "interface": name}, order=order)
+                yield Signal(
+                    "socket-ifname-wrong",
+                    says,
+                    f"NCCL on {process.host} uses {name} ({process.bootstrap_address}), which other hosts do not reach",
+                    evidence,
+                    {"node": process.host, "interface": name},
+                    order=order,
+                )
                 return
         loopback = [process for process in self.facts.processes if (process.bootstrap_address or "").startswith("127.")]
         if loopback and (len(hosts) > 1 or self._several_nodes()):
             evidence, order = self.at(self._of(loopback[0], "bootstrap"))
-            yield Signal("socket-ifname-wrong", Says.STRONG, f"NCCL on {loopback[0].host} uses loopback for its bootstrap", evidence, {"node": loopback[0].host, "interface": loopback[0].bootstrap_interface}, order=order)
+            yield Signal(
+                "socket-ifname-wrong",
+                Says.STRONG,
+                f"NCCL on {loopback[0].host} uses loopback for its bootstrap",
+                evidence,
+                {"node": loopback[0].host, "interface": loopback[0].bootstrap_interface},
+                order=order,
+            )
 
     def _several_nodes(self) -> bool:
         return any((rank.n_nodes or 0) > 1 for comm in self.facts.communicators for rank in comm.ranks)
@@ -98,42 +124,80 @@ class _Look:
 
     def networks(self) -> Iterator[Signal]:
         """TCP sockets between nodes, and why."""
-        by = {name: [p for p in self.facts.processes if p.network == name] for name in {p.network for p in self.facts.processes if p.network}}
+        by = {
+            name: [p for p in self.facts.processes if p.network == name]
+            for name in {p.network for p in self.facts.processes if p.network}
+        }
         sockets, rdma = by.get("Socket", []), [p for name, items in by.items() if name != "Socket" for p in items]
         if sockets and rdma:
             evidence, order = self.at(self._of(sockets[0], "network"))
             more, _ = self.at(self._of(rdma[0], "network"))
-            yield Signal("hca-mismatch-between-nodes", Says.STRONG, f"{sockets[0].host} uses sockets, {rdma[0].host} uses {rdma[0].network}", [*evidence, *more], {"node": sockets[0].host}, order=order)
-        between = any(transport.startswith("NET/Socket") for comm in self.facts.communicators for transport in comm.between_nodes) or (sockets and self._several_nodes())
+            yield Signal(
+                "hca-mismatch-between-nodes",
+                Says.STRONG,
+                f"{sockets[0].host} uses sockets, {rdma[0].host} uses {rdma[0].network}",
+                [*evidence, *more],
+                {"node": sockets[0].host},
+                order=order,
+            )
+        between = any(
+            transport.startswith("NET/Socket") for comm in self.facts.communicators for transport in comm.between_nodes
+        ) or (sockets and self._several_nodes())
         if sockets and not rdma and between:
             process = sockets[0]
             why, key = self._why(process)
             evidence, order = self.at(self._of(process, key, "network"))
             more, _ = self.at(self._of(process, "network"))
-            yield Signal("net-fallback-slow", Says.STRONG, "traffic between the nodes goes over TCP sockets" + (": " + why if why else ""), [*more, *[e for e in evidence if e not in more]], {"node": process.host}, condition=True, order=order)
+            yield Signal(
+                "net-fallback-slow",
+                Says.STRONG,
+                "traffic between the nodes goes over TCP sockets" + (": " + why if why else ""),
+                [*more, *[e for e in evidence if e not in more]],
+                {"node": process.host},
+                condition=True,
+                order=order,
+            )
 
         yield from self._wanted(sockets)
 
     def _wanted(self, sockets: list[Process]) -> Iterator[Signal]:
         """Processes on sockets that were meant to find RDMA devices and found none."""
-        library = any(event.kind == "library-missing" and "ibverbs" in str(event.fields.get("library", "")) for event in self.facts.events)
+        library = any(
+            event.kind == "library-missing" and "ibverbs" in str(event.fields.get("library", ""))
+            for event in self.facts.events
+        )
         without = [process for process in sockets if process.ib_no_device or library]
         if not without:
             return
         process = without[0]
-        meant = any(name in process.settings for name in ("NCCL_IB_HCA", "NCCL_IB_GID_INDEX", "NCCL_IB_TC")) or process.settings.get("NCCL_IB_DISABLE", "").startswith("0") \
-            or any(re.search(r"RDMA|IBext|SHARP", name) for name in process.net_plugins) or (library and self._several_nodes())
+        meant = (
+            any(name in process.settings for name in ("NCCL_IB_HCA", "NCCL_IB_GID_INDEX", "NCCL_IB_TC"))
+            or process.settings.get("NCCL_IB_DISABLE", "").startswith("0")
+            or any(re.search(r"RDMA|IBext|SHARP", name) for name in process.net_plugins)
+            or (library and self._several_nodes())
+        )
         evidence, order = self.at(self._of(process, "ib_no_device", "network"))
         where = {"node": process.host}
-        yield Signal("rdma-unavailable", Says.STRONG if meant else Says.HINT, f"NCCL on {process.host} finds no RDMA device" + (", although it is set up for one" if meant else "; that matters only where there should be one"),
-                     evidence, where, condition=True, order=order)
+        yield Signal(
+            "rdma-unavailable",
+            Says.STRONG if meant else Says.HINT,
+            f"NCCL on {process.host} finds no RDMA device"
+            + (", although it is set up for one" if meant else "; that matters only where there should be one"),
+            evidence,
+            where,
+            condition=True,
+            order=order,
+        )
 
     def _why(self, process: Process) -> tuple[str, str]:
         if process.settings.get("NCCL_IB_DISABLE", "0").strip(". ") not in ("", "0"):
             return "NCCL_IB_DISABLE is set", "NCCL_IB_DISABLE"
         if process.settings.get("NCCL_NET", "").lower().startswith("socket"):
             return "NCCL_NET=Socket is set", "NCCL_NET"
-        if any(event.kind == "library-missing" and "ibverbs" in str(event.fields.get("library", "")) for event in self.facts.events):
+        if any(
+            event.kind == "library-missing" and "ibverbs" in str(event.fields.get("library", ""))
+            for event in self.facts.events
+        ):
             return "libibverbs cannot be opened", "network"
         if process.ib_no_device and "NCCL_IB_HCA" in process.settings:
             return f"no device is left by NCCL_IB_HCA={process.settings['NCCL_IB_HCA']}", "NCCL_IB_HCA"
@@ -142,18 +206,47 @@ class _Look:
     def gdr(self) -> Iterator[Signal]:
         """RDMA between nodes without GPUDirect."""
         for comm in self.facts.communicators:
-            rdma = {name: count for name, count in comm.between_nodes.items() if name.startswith("NET/") and not name.startswith("NET/Socket")}
+            rdma = {
+                name: count
+                for name, count in comm.between_nodes.items()
+                if name.startswith("NET/") and not name.startswith("NET/Socket")
+            }
             if rdma and not any("GDRDMA" in name for name in rdma):
-                link = next((link for rank in comm.ranks for link in rank.links if link.transport in rdma or link.transport.startswith("NET/")), None)
+                link = next(
+                    (
+                        link
+                        for rank in comm.ranks
+                        for link in rank.links
+                        if link.transport in rdma or link.transport.startswith("NET/")
+                    ),
+                    None,
+                )
                 evidence, order = self.at(link.at if link else None)
-                yield Signal("gdr-disabled", Says.STRONG, "RDMA between the nodes runs without GPUDirect (no channel says GDRDMA)", evidence, condition=True, order=order)
+                yield Signal(
+                    "gdr-disabled",
+                    Says.STRONG,
+                    "RDMA between the nodes runs without GPUDirect (no channel says GDRDMA)",
+                    evidence,
+                    condition=True,
+                    order=order,
+                )
                 return
             without = self._hosts(comm, False) - self._hosts(comm, True)
             if without and self._hosts(comm, True):
                 host = sorted(without)[0]
-                link = next(link for rank in comm.ranks if (rank.node or "") == host for link in rank.links if _rdma(link))
+                link = next(
+                    link for rank in comm.ranks if (rank.node or "") == host for link in rank.links if _rdma(link)
+                )
                 evidence, order = self.at(link.at)
-                yield Signal("gdr-disabled", Says.STRONG, f"{', '.join(sorted(without)[:6])} uses RDMA without GPUDirect, the other nodes with it", evidence, {"node": host}, condition=True, order=order)
+                yield Signal(
+                    "gdr-disabled",
+                    Says.STRONG,
+                    f"{', '.join(sorted(without)[:6])} uses RDMA without GPUDirect, the other nodes with it",
+                    evidence,
+                    {"node": host},
+                    condition=True,
+                    order=order,
+                )
                 return
 
     def _hosts(self, comm: Communicator, gdr: bool) -> set[str]:
@@ -166,7 +259,13 @@ class _Look:
         processes = {comm.ranks[0].process for comm in ones}
         if len(processes) > 1 and all(comm.nranks == 1 for comm in self.facts.communicators):
             lines = [self.at(comm.ranks[0].stage_at) for comm in ones[:4]]
-            yield Signal("rank-layout-wrong", Says.STRONG, f"{len(processes)} processes are each rank 0 of 1: the launcher did not make one job of them", [item for evidence, _ in lines for item in evidence], order=min(o for _, o in lines))
+            yield Signal(
+                "rank-layout-wrong",
+                Says.STRONG,
+                f"{len(processes)} processes are each rank 0 of 1: the launcher did not make one job of them",
+                [item for evidence, _ in lines for item in evidence],
+                order=min(o for _, o in lines),
+            )
 
     def stuck(self) -> Iterator[Signal]:
         """The log ends inside the initialisation."""
@@ -179,7 +278,9 @@ class _Look:
             summary = f"a communicator of {comm.nranks} ranks is not initialised ({stages})"
             if comm.missing:
                 summary += f"; no line of rank {ranks(comm.missing)} is here"
-            yield Signal("", Says.SYMPTOM, summary, evidence, {"stage": early[0].stage}, order=order, candidates=self._fits(comm))
+            yield Signal(
+                "", Says.SYMPTOM, summary, evidence, {"stage": early[0].stage}, order=order, candidates=self._fits(comm)
+            )
             return
 
     def _fits(self, comm: Communicator) -> tuple[str, ...]:
@@ -192,14 +293,25 @@ class _Look:
 
     def devices(self) -> Iterator[Signal]:
         """Different devices on the nodes, or devices of two fabrics in one process, in a job that is not healthy."""
-        troubled = self._unfinished() or any(event.kind in ("ib-completion-error", "ib-verbs-failed", "propagation") for event in self.facts.events)
-        with_devices = [process for process in self.facts.processes if process.net_devices and process.net_devices[0].link]
+        troubled = self._unfinished() or any(
+            event.kind in ("ib-completion-error", "ib-verbs-failed", "propagation") for event in self.facts.events
+        )
+        with_devices = [
+            process for process in self.facts.processes if process.net_devices and process.net_devices[0].link
+        ]
         for process in with_devices:
             links = {device.link for device in process.net_devices if device.link}
             if len(links) > 1 and troubled:
                 evidence, order = self.at(self._of(process, "net_devices"))
-                yield Signal("mixed-hca-fabrics", Says.HINT, f"{process.host} uses InfiniBand and RoCE devices together", evidence, {"node": process.host}, order=order + 0.5,
-                             remedy="name the devices of one fabric on all nodes: NCCL_IB_HCA==mlx5_0,mlx5_1…")
+                yield Signal(
+                    "mixed-hca-fabrics",
+                    Says.HINT,
+                    f"{process.host} uses InfiniBand and RoCE devices together",
+                    evidence,
+                    {"node": process.host},
+                    order=order + 0.5,
+                    remedy="name the devices of one fabric on all nodes: NCCL_IB_HCA==mlx5_0,mlx5_1…",
+                )
                 break
         counts: dict[int, Process] = {}
         for process in with_devices:
@@ -207,29 +319,64 @@ class _Look:
         if len(counts) > 1 and troubled:
             some = list(counts.values())[:2]
             lines = [self.at(self._of(process, "net_devices")) for process in some]
-            yield Signal("hca-mismatch-between-nodes", Says.HINT, " and ".join(f"{process.host} uses {len(process.net_devices)} RDMA devices" for process in some), [item for evidence, _ in lines for item in evidence],
-                         {"node": min(some, key=lambda p: len(p.net_devices)).host}, order=min(o for _, o in lines))
+            yield Signal(
+                "hca-mismatch-between-nodes",
+                Says.HINT,
+                " and ".join(f"{process.host} uses {len(process.net_devices)} RDMA devices" for process in some),
+                [item for evidence, _ in lines for item in evidence],
+                {"node": min(some, key=lambda p: len(p.net_devices)).host},
+                order=min(o for _, o in lines),
+            )
 
     def failed(self) -> Iterator[Signal]:
         """A warning of NCCL that no reader knows, followed by the way that its error took upwards."""
         for event in self.facts.events:
-            if event.kind == "warning" and any(other.kind == "propagation" and other.process == event.process for other in self.facts.events):
+            if event.kind == "warning" and any(
+                other.kind == "propagation" and other.process == event.process for other in self.facts.events
+            ):
                 evidence, order = self.at(event.at)
                 names = next((names for part, names in _PARTS if part in (event.code or "")), _PARTS[0][1])
-                yield Signal("", Says.SYMPTOM, f"NCCL gives up: {event.message[:160]}", evidence, {"node": event.host}, order=order, candidates=names)
+                yield Signal(
+                    "",
+                    Says.SYMPTOM,
+                    f"NCCL gives up: {event.message[:160]}",
+                    evidence,
+                    {"node": event.host},
+                    order=order,
+                    candidates=names,
+                )
                 return
 
     def peer_access(self) -> Iterator[Signal]:
         """All ranks are up and only peer memory joins them: if it hangs afterwards, that is the first suspect."""
         for comm in self.facts.communicators:
-            if comm.nranks < 2 or comm.between_nodes or any(name.startswith("NET/") for name in comm.transports) or not comm.ranks or len({rank.process for rank in comm.ranks}) < 2:
+            if (
+                comm.nranks < 2
+                or comm.between_nodes
+                or any(name.startswith("NET/") for name in comm.transports)
+                or not comm.ranks
+                or len({rank.process for rank in comm.ranks}) < 2
+            ):
                 continue
             transports = set(comm.transports)
             legacy = [name for name in transports if name.startswith("P2P/IPC")]
-            if legacy and all(rank.stage == "complete" for rank in comm.ranks) and not any(rank.nvls for rank in comm.ranks):
-                link = next((link for rank in comm.ranks for link in rank.links if link.transport.startswith("P2P/IPC")), None)
+            if (
+                legacy
+                and all(rank.stage == "complete" for rank in comm.ranks)
+                and not any(rank.nvls for rank in comm.ranks)
+            ):
+                link = next(
+                    (link for rank in comm.ranks for link in rank.links if link.transport.startswith("P2P/IPC")), None
+                )
                 evidence, order = self.at(link.at if link else comm.ranks[0].stage_at)
-                yield Signal("p2p-broken", Says.HINT, "initialised; the GPUs use peer access among each other. If the first collective hangs, peer access does not work here", evidence, condition=True, order=order)
+                yield Signal(
+                    "p2p-broken",
+                    Says.HINT,
+                    "initialised; the GPUs use peer access among each other. If the first collective hangs, peer access does not work here",
+                    evidence,
+                    condition=True,
+                    order=order,
+                )
                 return
 
 

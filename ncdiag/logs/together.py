@@ -15,7 +15,14 @@ from ncdiag.model import Evidence
 from ncdiag.nccl.log_facts import NcclFacts
 
 
-def refine(found: Sequence[Signal], readers: Readers, documents: Documents, facts: NcclFacts, order: dict[str, float], ray: bool) -> list[Signal]:
+def refine(
+    found: Sequence[Signal],
+    readers: Readers,
+    documents: Documents,
+    facts: NcclFacts,
+    order: dict[str, float],
+    ray: bool,
+) -> list[Signal]:
     """All signals, those of single lines and those of what stands together. `order`: source -> position of its first line. `ray`: Ray is at work."""
     signals = _without_the_end(found, readers)
     _unlimited(signals, readers)
@@ -59,7 +66,9 @@ def _no_gpu(signals: Sequence[Signal], ray: bool) -> None:
     for signal in signals:
         if ray and signal.summary == NO_GPU and "HIP" not in signal.evidence[0].text:
             signal.cause, signal.candidates = "ray-driver-without-gpu", ("visible-devices-conflict", *signal.candidates)
-            signal.remedy = "give the Ray task or job num_gpus; else look at CUDA_VISIBLE_DEVICES and at --gpus of the container"
+            signal.remedy = (
+                "give the Ray task or job num_gpus; else look at CUDA_VISIBLE_DEVICES and at --gpus of the container"
+            )
 
 
 def _some_devices(signals: Sequence[Signal], facts: NcclFacts) -> None:
@@ -69,7 +78,11 @@ def _some_devices(signals: Sequence[Signal], facts: NcclFacts) -> None:
         return
     for signal in signals:
         if signal.cause == "rdma-unavailable" and "ibv_open_device" in signal.evidence[0].text:
-            signal.cause, signal.says, signal.candidates = "hca-mismatch-between-nodes", Says.HINT, ("rdma-unavailable",)
+            signal.cause, signal.says, signal.candidates = (
+                "hca-mismatch-between-nodes",
+                Says.HINT,
+                ("rdma-unavailable",),
+            )
 
 
 def _left_over(signals: Sequence[Signal], readers: Readers) -> Iterator[Signal]:
@@ -78,33 +91,67 @@ def _left_over(signals: Sequence[Signal], readers: Readers) -> Iterator[Signal]:
     orphans = readers.processes.orphans
     if orphans and (occupied is not None or readers.smi.holders & set(orphans)):
         lines = [line.evidence() for line in list(orphans.values())[:4]]
-        yield Signal("stale-process", Says.STRONG, f"workers run without the engine that started them (parent 1): process {', '.join(map(str, list(orphans)[:6]))}", lines, {"pid": next(iter(orphans))},
-                     order=min((signal.order for signal in signals), default=0.0) - 1)
+        yield Signal(
+            "stale-process",
+            Says.STRONG,
+            f"workers run without the engine that started them (parent 1): process {', '.join(map(str, list(orphans)[:6]))}",
+            lines,
+            {"pid": next(iter(orphans))},
+            order=min((signal.order for signal in signals), default=0.0) - 1,
+        )
     for signal in signals:
         holder = readers.sockets.holder(str(signal.where.get("port", ""))) if signal.cause == "port-in-use" else None
         if holder is not None:
             signal.says = min(signal.says, Says.STRONG)
-            yield Signal("stale-process", Says.STRONG, f"port {holder.local_port} is held by {holder.process}: an earlier run, if it is none of this one", [holder.line.evidence()], order=signal.order + 1)
+            yield Signal(
+                "stale-process",
+                Says.STRONG,
+                f"port {holder.local_port} is held by {holder.process}: an earlier run, if it is none of this one",
+                [holder.line.evidence()],
+                order=signal.order + 1,
+            )
             return
 
 
 def _waited_for_load(signals: Sequence[Signal], readers: Readers) -> Iterator[Signal]:
     """A wait ran into its limit while one node still loaded what another one had."""
     uneven = readers.starts.uneven()
-    if uneven is not None and readers.starts.ready is None and any(signal.says is Says.SYMPTOM and "rank-stuck-outside-collective" in signal.candidates and signal.order < STANDING - 9 for signal in signals):
-        yield Signal("slow-load-peer-timeout", Says.STRONG, "one node still loads its weights while another one waits for it and runs into its time limit", [line.evidence() for line in uneven], speaker(uneven[0].shown), order=uneven[0].order)
+    if (
+        uneven is not None
+        and readers.starts.ready is None
+        and any(
+            signal.says is Says.SYMPTOM
+            and "rank-stuck-outside-collective" in signal.candidates
+            and signal.order < STANDING - 9
+            for signal in signals
+        )
+    ):
+        yield Signal(
+            "slow-load-peer-timeout",
+            Says.STRONG,
+            "one node still loads its weights while another one waits for it and runs into its time limit",
+            [line.evidence() for line in uneven],
+            speaker(uneven[0].shown),
+            order=uneven[0].order,
+        )
 
 
 def _silent_death(signals: Sequence[Signal], readers: Readers, sources: int) -> None:
     """A peer is gone, several logs are here, and none of them holds an exception of its own: a process was killed."""
-    if sources < 2 or readers.exceptions.own() or any(signal.says >= Says.STRONG and not signal.condition for signal in signals):
+    if (
+        sources < 2
+        or readers.exceptions.own()
+        or any(signal.says >= Says.STRONG and not signal.condition for signal in signals)
+    ):
         return
     for signal in signals:
         if signal.cause == "rank-died" and signal.says is Says.HINT:
             signal.says = Says.STRONG
 
 
-def _outcome(signals: Sequence[Signal], readers: Readers, facts: NcclFacts, order: dict[str, float]) -> Iterator[Signal]:
+def _outcome(
+    signals: Sequence[Signal], readers: Readers, facts: NcclFacts, order: dict[str, float]
+) -> Iterator[Signal]:
     """`healthy` and `slow-not-hung`, where something shows that it worked and nothing that it ended."""
     starts, bench = readers.starts, readers.bench
     ending = [signal for signal in signals if not signal.condition]
@@ -121,12 +168,20 @@ def _outcome(signals: Sequence[Signal], readers: Readers, facts: NcclFacts, orde
     if slow is not None and starts.ready is not None:
         yield slow
     if done is not None:
-        yield Signal("healthy", Says.STRONG, "it came up and worked", [done.evidence()], condition=True, order=done.order)
+        yield Signal(
+            "healthy", Says.STRONG, "it came up and worked", [done.evidence()], condition=True, order=done.order
+        )
         return
     line = structure.initialised(facts)
     if line is not None:
-        yield Signal("healthy", Says.STRONG, "every communicator that is seen here is initialised, and no error follows", [Evidence(line.source, line.text.strip(), line.line)], condition=True,
-                     order=order.get(line.source, 0.0) + line.line)
+        yield Signal(
+            "healthy",
+            Says.STRONG,
+            "every communicator that is seen here is initialised, and no error follows",
+            [Evidence(line.source, line.text.strip(), line.line)],
+            condition=True,
+            order=order.get(line.source, 0.0) + line.line,
+        )
 
 
 def _fine(documents: Documents, readers: Readers) -> Iterator[Signal]:
@@ -135,4 +190,11 @@ def _fine(documents: Documents, readers: Readers) -> Iterator[Signal]:
         yield replace(documents.fine, cause="healthy")
     line = readers.verbs.up or readers.smi.calm
     if line is not None:
-        yield Signal("healthy", Says.HINT, "what was given shows nothing wrong", [line.evidence()], condition=True, order=line.order)
+        yield Signal(
+            "healthy",
+            Says.HINT,
+            "what was given shows nothing wrong",
+            [line.evidence()],
+            condition=True,
+            order=line.order,
+        )

@@ -10,15 +10,23 @@ from ncdiag.explain import Says, Signal
 from ncdiag.logs.model import Line, speaker
 from ncdiag.nodeset import ranks
 
-_GROUP = re.compile(r"\[PG (?:ID )?(?P<id>\d+)(?: PG GUID (?P<guid>[^\s(]+)(?:\((?P<desc>[^)]*)\))?)? Rank (?P<rank>\d+)\]")
-_ENQUEUED = re.compile(r"[Ll]ast enqueued (?:NCCL )?work: (?P<enqueued>-?\d+), last completed (?:NCCL )?work: (?P<completed>-?\d+)")
-_TIMEOUT = re.compile(r"\[(?:PG [^\]]*)?Rank (?P<rank>\d+)\].{0,60}Watchdog caught collective operation timeout: WorkNCCL\(SeqNum=(?P<seq>\d+), OpType=(?P<op>\w+), NumelIn=(?P<numel>\d+)")
+_GROUP = re.compile(
+    r"\[PG (?:ID )?(?P<id>\d+)(?: PG GUID (?P<guid>[^\s(]+)(?:\((?P<desc>[^)]*)\))?)? Rank (?P<rank>\d+)\]"
+)
+_ENQUEUED = re.compile(
+    r"[Ll]ast enqueued (?:NCCL )?work: (?P<enqueued>-?\d+), last completed (?:NCCL )?work: (?P<completed>-?\d+)"
+)
+_TIMEOUT = re.compile(
+    r"\[(?:PG [^\]]*)?Rank (?P<rank>\d+)\].{0,60}Watchdog caught collective operation timeout: WorkNCCL\(SeqNum=(?P<seq>\d+), OpType=(?P<op>\w+), NumelIn=(?P<numel>\d+)"
+)
 _OOM = re.compile(
     r"out of memory\. Tried to allocate (?P<want>[\d.]+) (?P<want_unit>[KMG]i?B)"
     r"(?:.*?capaci?ty (?:of )?(?P<total>[\d.]+) (?P<total_unit>[KMG]i?B)|.{0,12}?; (?P<total2>[\d.]+) (?P<total2_unit>[KMG]i?B) total capacity)?"
     r"(?:.*?of which (?P<free>[\d.]+) (?P<free_unit>[KMG]i?B|bytes) is free)?"
     r"(?:.*?(?P<mine>[\d.]+) (?P<mine_unit>[KMG]i?B) (?:is )?(?:allocated by PyTorch|already allocated))?"
-    r"(?:.*?(?P<reserved>[\d.]+) (?P<reserved_unit>[KMG]i?B) is reserved by PyTorch but unallocated|.*?(?P<whole>[\d.]+) (?P<whole_unit>[KMG]i?B) reserved in total by PyTorch)?", re.S)
+    r"(?:.*?(?P<reserved>[\d.]+) (?P<reserved_unit>[KMG]i?B) is reserved by PyTorch but unallocated|.*?(?P<whole>[\d.]+) (?P<whole_unit>[KMG]i?B) reserved in total by PyTorch)?",
+    re.S,
+)
 _OTHERS = re.compile(r"Process (\d+) has ([\d.]+) ([KMG]i?B) memory in use")
 _THIS = re.compile(r"[Tt]his process has ([\d.]+) ([KMG]i?B) memory in use")
 _UNITS = {"bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30}
@@ -66,13 +74,34 @@ class Watchdog:
             most = max(rank.enqueued for rank in found.values())
             behind = {number: rank for number, rank in found.items() if rank.enqueued < most}
             waiting = [rank for rank in found.values() if rank.enqueued == most and rank.timed_out]
-            if behind and waiting and len(behind) * 2 <= len(found) and not all(rank.timed_out for rank in behind.values()):
+            if (
+                behind
+                and waiting
+                and len(behind) * 2 <= len(found)
+                and not all(rank.timed_out for rank in behind.values())
+            ):
                 least = min(rank.enqueued for rank in behind.values())
                 evidence = [rank.line.evidence() for rank in [*behind.values(), *waiting][:8]]
-                summary = (f"rank {ranks(behind)} enqueued {least} collectives of group {name}, the others {most}: "
-                           "they did something else, or are held up elsewhere")
-                yield Signal("collective-desync", Says.STRONG, summary, evidence, {"rank": ranks(behind)}, order=min(r.line.order for r in found.values()))
-                yield Signal("rank-stuck-outside-collective", Says.HINT, summary, evidence[:3], {"rank": ranks(behind)}, order=evidence[0].line or 0)
+                summary = (
+                    f"rank {ranks(behind)} enqueued {least} collectives of group {name}, the others {most}: "
+                    "they did something else, or are held up elsewhere"
+                )
+                yield Signal(
+                    "collective-desync",
+                    Says.STRONG,
+                    summary,
+                    evidence,
+                    {"rank": ranks(behind)},
+                    order=min(r.line.order for r in found.values()),
+                )
+                yield Signal(
+                    "rank-stuck-outside-collective",
+                    Says.HINT,
+                    summary,
+                    evidence[:3],
+                    {"rank": ranks(behind)},
+                    order=evidence[0].line or 0,
+                )
         yield from self._different()
 
     def _different(self) -> Iterator[Signal]:
@@ -82,8 +111,13 @@ class Watchdog:
             at.setdefault(seq, {}).setdefault(op, line)
         for seq, ops in at.items():
             if len(ops) > 1:
-                yield Signal("collective-desync", Says.STRONG, f"collective number {seq} is {' on some ranks and '.join(sorted(ops))} on others",
-                             [line.evidence() for line in ops.values()], order=min(line.order for line in ops.values()))
+                yield Signal(
+                    "collective-desync",
+                    Says.STRONG,
+                    f"collective number {seq} is {' on some ranks and '.join(sorted(ops))} on others",
+                    [line.evidence() for line in ops.values()],
+                    order=min(line.order for line in ops.values()),
+                )
 
 
 class OutOfMemory:
@@ -123,9 +157,28 @@ def _judge(line: Line, match: re.Match[str]) -> Signal:
     own = float(this[1]) * _UNITS[this[2]] if this else (mine or 0) + (reserved or 0)
     foreign = [size for size in others if this or mine is None or size < (mine or 0) or size > own * 1.15 + (2 << 30)]
     if total and foreign and sum(foreign) > max(0.25 * total, (free or 0)) and own < 0.7 * total:
-        return Signal("gpu-memory-occupied", Says.STRONG, f"other processes hold {sum(foreign) / (1 << 30):.1f} GiB of the GPU", [line.evidence()], where, order=line.order)
+        return Signal(
+            "gpu-memory-occupied",
+            Says.STRONG,
+            f"other processes hold {sum(foreign) / (1 << 30):.1f} GiB of the GPU",
+            [line.evidence()],
+            where,
+            order=line.order,
+        )
     if reserved and want and reserved >= want and reserved > 0.05 * (total or reserved):
-        return Signal("gpu-memory-fragmented", Says.STRONG, f"{reserved / (1 << 30):.1f} GiB are reserved by torch but in pieces too small for {want / (1 << 30):.2f} GiB",
-                      [line.evidence()], where, order=line.order)
-    return Signal("gpu-memory-exhausted", Says.STRONG, "the process itself fills the GPU", [line.evidence()], where, order=line.order)
-
+        return Signal(
+            "gpu-memory-fragmented",
+            Says.STRONG,
+            f"{reserved / (1 << 30):.1f} GiB are reserved by torch but in pieces too small for {want / (1 << 30):.2f} GiB",
+            [line.evidence()],
+            where,
+            order=line.order,
+        )
+    return Signal(
+        "gpu-memory-exhausted",
+        Says.STRONG,
+        "the process itself fills the GPU",
+        [line.evidence()],
+        where,
+        order=line.order,
+    )

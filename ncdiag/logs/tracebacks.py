@@ -8,15 +8,28 @@ from collections.abc import Iterator
 from ncdiag.explain import Says, Signal
 from ncdiag.logs.model import Line, speaker
 
-_LAST = re.compile(r"(?:^|[\s\]|])(?P<type>(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit|NotMet|Dead|Fault))(?:: (?P<text>.*))?$")
+_LAST = re.compile(
+    r"(?:^|[\s\]|])(?P<type>(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit|NotMet|Dead|Fault))(?:: (?P<text>.*))?$"
+)
 _FRAME = re.compile(r"File \"(?P<file>[^\"]+)\", line \d+, in ")
 _CASCADE = re.compile(
     r"WorkerProc initialization failed|Engine core initialization failed|Engine process failed to start|EngineDead|RayTaskError|RayActorError|ActorDied|ChildFailed|SystemExit|"
     r"KeyboardInterrupt|CancelledError|BrokenPipe|ConnectionReset|DistBackendError|DistNetworkError|DistStoreError|NCCL error|TimeoutError|EOFError|Connection closed by|"
-    r"cancelled|GetTimeoutError|zmq|closed|See stack trace|RuntimeError: Engine")
+    r"cancelled|GetTimeoutError|zmq|closed|See stack trace|RuntimeError: Engine"
+)
 _SURPRISES = ("AttributeError", "UnboundLocalError", "NameError", "IndexError", "RecursionError")
 """Types that no check raises on purpose: inside the framework's own code they are its bug."""
-_BUG_TYPES = ("AttributeError", "AssertionError", "UnboundLocalError", "NotImplementedError", "TypeError", "IndexError", "KeyError", "NameError", "RecursionError")
+_BUG_TYPES = (
+    "AttributeError",
+    "AssertionError",
+    "UnboundLocalError",
+    "NotImplementedError",
+    "TypeError",
+    "IndexError",
+    "KeyError",
+    "NameError",
+    "RecursionError",
+)
 LINES_LIMIT = 400  # of one traceback
 
 
@@ -54,7 +67,9 @@ class Exceptions:
             match = _LAST.search(text.rstrip())
             if match:
                 if len(self._found) < 100:
-                    self._found.append((line, match["type"].rsplit(".", 1)[-1], (match["text"] or "").strip(), self._file))
+                    self._found.append(
+                        (line, match["type"].rsplit(".", 1)[-1], (match["text"] or "").strip(), self._file)
+                    )
                 self._left, self._file = 0, ""
                 return False
         return self._left > 0
@@ -67,20 +82,46 @@ class Exceptions:
         return self._unknown(self._found)
 
     def _unknown(self, found_lines: list[tuple[Line, str, str, str]]) -> list[tuple[Line, str, str, str]]:
-        return [found for found in found_lines if not _CASCADE.search(found[1] + ": " + found[2]) and (found[0].source, found[0].number) not in self.known]
+        return [
+            found
+            for found in found_lines
+            if not _CASCADE.search(found[1] + ": " + found[2]) and (found[0].source, found[0].number) not in self.known
+        ]
 
     def signals(self) -> Iterator[Signal]:
         own = self.own()
         if not own:
             for line, kind, text, _ in self._unknown(self._bare)[:1]:
                 if kind in _SURPRISES:
-                    yield Signal("framework-version-bug", Says.HINT, f"{kind}: {text[:160]}", [line.evidence()], speaker(line.shown), order=line.order - 0.5)
-                yield Signal("engine-exception", Says.HINT, f"an exception without its traceback: {kind}: {text[:160]}", [line.evidence()], speaker(line.shown), order=line.order)
+                    yield Signal(
+                        "framework-version-bug",
+                        Says.HINT,
+                        f"{kind}: {text[:160]}",
+                        [line.evidence()],
+                        speaker(line.shown),
+                        order=line.order - 0.5,
+                    )
+                yield Signal(
+                    "engine-exception",
+                    Says.HINT,
+                    f"an exception without its traceback: {kind}: {text[:160]}",
+                    [line.evidence()],
+                    speaker(line.shown),
+                    order=line.order,
+                )
             return
         line, kind, text, file = min(own, key=lambda found: found[0].order)
         summary = f"the first exception is {kind}" + (f": {text[:160]}" if text else "")
         yield Signal("engine-exception", Says.STRONG, summary, [line.evidence()], speaker(line.shown), order=line.order)
-        if kind in _BUG_TYPES and re.search(r"/(?:vllm|sglang|ray|torch|transformers|flashinfer|xformers|deepspeed|megatron)/", file):
+        if kind in _BUG_TYPES and re.search(
+            r"/(?:vllm|sglang|ray|torch|transformers|flashinfer|xformers|deepspeed|megatron)/", file
+        ):
             bug = kind in _SURPRISES or (kind == "AssertionError" and not text)
-            yield Signal("framework-version-bug", Says.STRONG if bug else Says.HINT, f"{kind} inside the framework's own code ({file.rsplit('site-packages/', 1)[-1].rsplit('dist-packages/', 1)[-1]})",
-                         [line.evidence()], speaker(line.shown), order=line.order - 0.5 if bug else line.order + 0.5)
+            yield Signal(
+                "framework-version-bug",
+                Says.STRONG if bug else Says.HINT,
+                f"{kind} inside the framework's own code ({file.rsplit('site-packages/', 1)[-1].rsplit('dist-packages/', 1)[-1]})",
+                [line.evidence()],
+                speaker(line.shown),
+                order=line.order - 0.5 if bug else line.order + 0.5,
+            )

@@ -42,17 +42,48 @@ MARKERS: tuple[tuple[str, str], ...] = (
 """Literal -> stage, in the order of a start. Source: vLLM 0.6.6 to 0.33, SGLang 0.4."""
 
 ORDER = list(dict.fromkeys(stage for _, stage in MARKERS))
-_VERSION = re.compile(r"(?:LLM engine|Launching vLLM|vLLM API server version|API server version) ?\(?v?(?P<version>\d+\.\d+\.\d+[\w.+-]*)\)?")
-_INIT = re.compile(r"world_size=(?P<world>\d+) rank=(?P<rank>\d+) local_rank=(?P<local>\d+) distributed_init_method=(?P<url>\S+)")
+_VERSION = re.compile(
+    r"(?:LLM engine|Launching vLLM|vLLM API server version|API server version) ?\(?v?(?P<version>\d+\.\d+\.\d+[\w.+-]*)\)?"
+)
+_INIT = re.compile(
+    r"world_size=(?P<world>\d+) rank=(?P<rank>\d+) local_rank=(?P<local>\d+) distributed_init_method=(?P<url>\S+)"
+)
 _CLOCK = re.compile(r"(?<!\d)(\d\d):(\d\d):(\d\d)(?!\d)")
-_LASTED = re.compile(r"(?P<what>Loading weights took|torch\.compile takes|Compiling a graph for [\w (),]+? takes|Graph capturing finished in|init engine \([^)]*\) took|Initial profiling/warmup run took|Time spent downloading weights for \S+:) (?P<s>\d+(?:\.\d+)?) ?s")
-_BAR = re.compile(r"(?P<what>[\w ,()-]{0,60}?):?\s+(?P<percent>\d{1,3})%(?: Completed)? ?\|.*?(?P<done>\d[\d.]*[kKMGT]?)/(?P<all>\d[\d.]*[kKMGT]?)")
-_SERVED = re.compile(r'" 200 OK|HTTP/1\.1" 200|generation throughput: (?!0\.0 )[\d.]+|gen throughput \(token/s\): [1-9]|Successful requests: +[1-9]')
+_LASTED = re.compile(
+    r"(?P<what>Loading weights took|torch\.compile takes|Compiling a graph for [\w (),]+? takes|Graph capturing finished in|init engine \([^)]*\) took|Initial profiling/warmup run took|Time spent downloading weights for \S+:) (?P<s>\d+(?:\.\d+)?) ?s"
+)
+_BAR = re.compile(
+    r"(?P<what>[\w ,()-]{0,60}?):?\s+(?P<percent>\d{1,3})%(?: Completed)? ?\|.*?(?P<done>\d[\d.]*[kKMGT]?)/(?P<all>\d[\d.]*[kKMGT]?)"
+)
+_SERVED = re.compile(
+    r'" 200 OK|HTTP/1\.1" 200|generation throughput: (?!0\.0 )[\d.]+|gen throughput \(token/s\): [1-9]|Successful requests: +[1-9]'
+)
 _READY = ORDER.index("ready")
-WORKED = ("node:__internal_head__", "initialized with NCCL version", "elapsed time per iteration", "Ray runtime started.", "tokens/sec", "Throughput: ", "samples per second", "Benchmark duration (s)", "Output token throughput",
-          "Training complete", "'train_runtime': ", "'grad_norm': ", "All ranks passed", "sanity check is successful")
+WORKED = (
+    "node:__internal_head__",
+    "initialized with NCCL version",
+    "elapsed time per iteration",
+    "Ray runtime started.",
+    "tokens/sec",
+    "Throughput: ",
+    "samples per second",
+    "Benchmark duration (s)",
+    "Output token throughput",
+    "Training complete",
+    "'train_runtime': ",
+    "'grad_norm': ",
+    "All ranks passed",
+    "sanity check is successful",
+)
 """What is printed only after the ranks or nodes had done something together. Sources: Ray's cluster_resources() and `ray start`, DeepEP, Megatron, transformers' trainer, vLLM and SGLang benchmarks, vLLM's sanity test."""
-ENDED = ("shutdown triggered", "trigger received signal=", "SIGTERM received at time", "Shutting down", "Gracefully stopping", "Received exit signal SIGTERM")
+ENDED = (
+    "shutdown triggered",
+    "trigger received signal=",
+    "SIGTERM received at time",
+    "Shutting down",
+    "Gracefully stopping",
+    "Received exit signal SIGTERM",
+)
 """What a server says when it is told to end."""
 NO_BLOCK = "No available shared memory broadcast block found"
 STARVED = 3  # such lines, one a minute, after which nothing else happened
@@ -77,7 +108,9 @@ _ORIGIN = re.compile(r"\[pod/([^\]\s]+)\]|(?<![\w.-])([A-Za-z][\w.-]{0,60}) +\|(
 
 def origin(line: Line) -> str:
     """Which node, pod or task a line comes from, as far as its prefix says so; else its source."""
-    return ":".join([line.source, *(group for match in _ORIGIN.finditer(line.shown[:200]) for group in match.groups() if group)])
+    return ":".join(
+        [line.source, *(group for match in _ORIGIN.finditer(line.shown[:200]) for group in match.groups() if group)]
+    )
 
 
 @dataclass
@@ -93,7 +126,29 @@ class _Source:
 class Starts:
     """One engine start per source."""
 
-    triggers = tuple(dict.fromkeys([literal for literal, _ in MARKERS] + ["200 OK", '1.1" 200', "generation throughput", "gen throughput", "Successful requests", *WORKED, *ENDED, *LOADING, NO_BLOCK, "torch.compile takes", "Compiling a graph", "warmup run took", "downloading weights", "Checkpoint size: ", "%|", "% Completed |"]))
+    triggers = tuple(
+        dict.fromkeys(
+            [literal for literal, _ in MARKERS]
+            + [
+                "200 OK",
+                '1.1" 200',
+                "generation throughput",
+                "gen throughput",
+                "Successful requests",
+                *WORKED,
+                *ENDED,
+                *LOADING,
+                NO_BLOCK,
+                "torch.compile takes",
+                "Compiling a graph",
+                "warmup run took",
+                "downloading weights",
+                "Checkpoint size: ",
+                "%|",
+                "% Completed |",
+            ]
+        )
+    )
 
     def __init__(self) -> None:
         self.sources: dict[str, _Source] = {}
@@ -155,7 +210,9 @@ class Starts:
             self.ended[line.source] = line.order
         rank = speaker(line.shown).get("rank")
         if isinstance(rank, int):
-            (self._loaded if "Load weight end" in line.text or "Loading weights took" in line.text else self._seen).setdefault(rank, line)
+            (
+                self._loaded if "Load weight end" in line.text or "Loading weights took" in line.text else self._seen
+            ).setdefault(rank, line)
         checkpoint = CHECKPOINT.search(line.text)
         if checkpoint:
             self._checkpoints.setdefault(checkpoint["size"], line)
@@ -176,29 +233,60 @@ class Starts:
         yield from self._versions()
         yield from self._addresses()
         if len(self._checkpoints) > 1 and len({line.source for line in self._checkpoints.values()}) > 1:
-            yield Signal("model-path-missing", Says.STRONG, "the nodes load different models: checkpoint sizes " + " and ".join(sorted(self._checkpoints)) + " GiB", [line.evidence() for line in self._checkpoints.values()],
-                         order=min(line.order for line in self._checkpoints.values()), remedy="put the same files at the same path on all nodes")
+            yield Signal(
+                "model-path-missing",
+                Says.STRONG,
+                "the nodes load different models: checkpoint sizes " + " and ".join(sorted(self._checkpoints)) + " GiB",
+                [line.evidence() for line in self._checkpoints.values()],
+                order=min(line.order for line in self._checkpoints.values()),
+                remedy="put the same files at the same path on all nodes",
+            )
         if len(self._starved) >= STARVED:
-            yield Signal("", Says.SYMPTOM, f"the engine's message queue has not moved for {len(self._starved)} min and nothing follows", [line.evidence() for line in self._starved[:2]], order=self._starved[0].order,
-                         candidates=("rank-stuck-outside-collective", "collective-desync", "slow-not-hung"))
+            yield Signal(
+                "",
+                Says.SYMPTOM,
+                f"the engine's message queue has not moved for {len(self._starved)} min and nothing follows",
+                [line.evidence() for line in self._starved[:2]],
+                order=self._starved[0].order,
+                candidates=("rank-stuck-outside-collective", "collective-desync", "slow-not-hung"),
+            )
         late = sorted(set(self._seen) - set(self._loaded))
         if self._loaded and late and self.ready is None:
             some = [self._seen[late[0]], next(iter(self._loaded.values()))]
-            yield Signal("slow-load-peer-timeout", Says.HINT, f"rank {ranks(self._loaded)} has loaded its weights, rank {ranks(late)} has not yet: the first ones wait for the others", [line.evidence() for line in some],
-                         {"rank": ranks(late)}, condition=True, order=some[0].order)
+            yield Signal(
+                "slow-load-peer-timeout",
+                Says.HINT,
+                f"rank {ranks(self._loaded)} has loaded its weights, rank {ranks(late)} has not yet: the first ones wait for the others",
+                [line.evidence() for line in some],
+                {"rank": ranks(late)},
+                condition=True,
+                order=some[0].order,
+            )
         yield from self._standing()
 
     def _standing(self) -> Iterator[Signal]:
         """A start that is not finished in what is here."""
         if self.ready is not None or self.served is not None:
             return
-        stages = [(source.stage, source.line) for source in self.sources.values() if source.line is not None and source.stage >= 0]
+        stages = [
+            (source.stage, source.line)
+            for source in self.sources.values()
+            if source.line is not None and source.stage >= 0
+        ]
         if not stages:
             return
         stage, line = min(stages, key=lambda pair: pair[0])
         name = ORDER[stage]
         if name in _FITS:
-            yield Signal("", Says.SYMPTOM, f"a start came to {name}, and no further in what is here", [line.evidence()] if line else [], {"stage": name}, order=STANDING, candidates=_FITS[name])
+            yield Signal(
+                "",
+                Says.SYMPTOM,
+                f"a start came to {name}, and no further in what is here",
+                [line.evidence()] if line else [],
+                {"stage": name},
+                order=STANDING,
+                candidates=_FITS[name],
+            )
 
     def _versions(self) -> Iterator[Signal]:
         versions: dict[str, Line] = {}
@@ -206,8 +294,15 @@ class Starts:
             for version, line in source.versions.items():
                 versions.setdefault(version, line)
         if len(versions) > 1 and len(self.sources) > 1:
-            yield Signal("version-mismatch", Says.NAMED, "vLLM " + " and ".join(sorted(versions)) + " run in one job", [line.evidence() for line in versions.values()],
-                         condition=True, order=min(line.order for line in versions.values()), remedy="install one vLLM version on all nodes")
+            yield Signal(
+                "version-mismatch",
+                Says.NAMED,
+                "vLLM " + " and ".join(sorted(versions)) + " run in one job",
+                [line.evidence() for line in versions.values()],
+                condition=True,
+                order=min(line.order for line in versions.values()),
+                remedy="install one vLLM version on all nodes",
+            )
 
     def _addresses(self) -> Iterator[Signal]:
         """Ranks that were told different rendez-vous addresses."""
@@ -218,28 +313,62 @@ class Starts:
         hosts = {url[6:].rpartition(":")[0] for url in urls}
         ports = {url.rpartition(":")[2] for url in urls}
         if len(hosts) == 1 and len(ports) > 1 and len({line.source for line in urls.values()}) > 1:
-            yield Signal("bootstrap-peer-unreachable", Says.STRONG, "the ranks are told different ports of the rendez-vous: " + ", ".join(sorted(urls)), [line.evidence() for line in urls.values()],
-                         order=min(line.order for line in urls.values()), remedy="the same --master-port on all nodes")
+            yield Signal(
+                "bootstrap-peer-unreachable",
+                Says.STRONG,
+                "the ranks are told different ports of the rendez-vous: " + ", ".join(sorted(urls)),
+                [line.evidence() for line in urls.values()],
+                order=min(line.order for line in urls.values()),
+                remedy="the same --master-port on all nodes",
+            )
         if len(hosts) > 1:
-            yield Signal("node-ip-wrong-interface", Says.STRONG, "the ranks are told different rendez-vous addresses: " + ", ".join(sorted(urls)),
-                         [line.evidence() for line in urls.values()], order=min(line.order for line in urls.values()),
-                         remedy="the same --master-addr on all nodes: the address of node 0 that all of them reach")
+            yield Signal(
+                "node-ip-wrong-interface",
+                Says.STRONG,
+                "the ranks are told different rendez-vous addresses: " + ", ".join(sorted(urls)),
+                [line.evidence() for line in urls.values()],
+                order=min(line.order for line in urls.values()),
+                remedy="the same --master-addr on all nodes: the address of node 0 that all of them reach",
+            )
 
     def slow(self) -> Signal | None:
         """A start that took long between two stages, or in one step that says so."""
         if self.longest is not None and self.longest[0] >= SLOW_LOAD_S:
             seconds, what, line = self.longest
-            return Signal("slow-not-hung", Says.STRONG, f"{what} {seconds / 60:.0f} min; it went on by itself", [line.evidence()], speaker(line.shown), condition=True, order=line.order)
+            return Signal(
+                "slow-not-hung",
+                Says.STRONG,
+                f"{what} {seconds / 60:.0f} min; it went on by itself",
+                [line.evidence()],
+                speaker(line.shown),
+                condition=True,
+                order=line.order,
+            )
         if self.waited is not None and self.ready is not None:
             line, minutes = self.waited
-            return Signal("slow-not-hung", Says.STRONG, f"the engine's message queue waited for {minutes} min during a long step; it went on by itself", [line.evidence()], speaker(line.shown), condition=True, order=line.order)
+            return Signal(
+                "slow-not-hung",
+                Says.STRONG,
+                f"the engine's message queue waited for {minutes} min during a long step; it went on by itself",
+                [line.evidence()],
+                speaker(line.shown),
+                condition=True,
+                order=line.order,
+            )
         for source in self.sources.values():
             clocks = [(name, source.clocks[name]) for name in ORDER if name in source.clocks]
             for (before, start), (after, end) in itertools.pairwise(clocks):
                 took = (end - start) % 86400
                 if SLOW_LOAD_S <= took < 6 * 3600 and source.line is not None and source.first is not None:
-                    return Signal("slow-not-hung", Says.STRONG, f"{took / 60:.0f} min from {before} to {after}; it went on by itself", [source.first.evidence(), source.line.evidence()],
-                                  {"stage": after}, condition=True, order=source.line.order)
+                    return Signal(
+                        "slow-not-hung",
+                        Says.STRONG,
+                        f"{took / 60:.0f} min from {before} to {after}; it went on by itself",
+                        [source.first.evidence(), source.line.evidence()],
+                        {"stage": after},
+                        condition=True,
+                        order=source.line.order,
+                    )
         return None
 
     def uneven(self) -> tuple[Line, Line] | None:
@@ -253,9 +382,20 @@ class Starts:
         if self.bar is None or self.bar[2] < 1 or self.bar[0] >= 100:
             return None
         percent, line, _ = self.bar
-        return Signal("slow-not-hung", Says.STRONG, f"a progress bar stands at {percent}% and was growing when this ends", [line.evidence()], speaker(line.shown), condition=True, order=line.order)
+        return Signal(
+            "slow-not-hung",
+            Says.STRONG,
+            f"a progress bar stands at {percent}% and was growing when this ends",
+            [line.evidence()],
+            speaker(line.shown),
+            condition=True,
+            order=line.order,
+        )
 
     def reached(self) -> list[tuple[str, str, Line]]:
         """`(source, stage, line)` of each source that shows a start."""
-        return [(name, ORDER[source.stage], source.line) for name, source in self.sources.items() if source.line is not None and source.stage >= 0]
-
+        return [
+            (name, ORDER[source.stage], source.line)
+            for name, source in self.sources.items()
+            if source.line is not None and source.stage >= 0
+        ]

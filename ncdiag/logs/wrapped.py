@@ -17,7 +17,7 @@ _LOOK = 5  # lines of the beginning that decide
 
 def is_wrapped(head: bytes) -> bool:
     """Whether the first lines are JSON objects with a text in them."""
-    lines = [line for line in head.split(b"\n")[:_LOOK + 1] if line.strip()]
+    lines = [line for line in head.split(b"\n")[: _LOOK + 1] if line.strip()]
     whole = lines[:_LOOK] if len(lines) > _LOOK or head.endswith(b"\n") else lines[:-1] or lines
     return bool(whole) and all(line.lstrip().startswith(b"{") and _text(line) is not None for line in whole)
 

@@ -18,7 +18,9 @@ def topology(nvlink: bool = True, nics: int = 0) -> str:
 
 def log(host: str, pid: int, rank: int, lines: list[str], network: str = "Socket") -> bytes:
     head = f"{host}:{pid}:{pid} [0] NCCL INFO "
-    start = f"ncclCommInitRank comm 0x{rank + 1}00 rank {rank} nranks 2 cudaDev 0 nvmlDev 0 busId 7000 commId 0xabc - Init "
+    start = (
+        f"ncclCommInitRank comm 0x{rank + 1}00 rank {rank} nranks 2 cudaDev 0 nvmlDev 0 busId 7000 commId 0xabc - Init "
+    )
     every = [f"Using network {network}", start + "START", *lines, start + "COMPLETE"]
     return "".join(head + line + "\n" for line in every).encode()
 
@@ -31,7 +33,10 @@ def outcome(logs: list[bytes], dumps: list[str]) -> Outcome:
 
 
 def inside(via: str) -> list[bytes]:
-    return [log("gpu01", 10 + rank, rank, [f"Channel 00/0 : {rank}[{rank}] -> {1 - rank}[{1 - rank}] via {via}"]) for rank in range(2)]
+    return [
+        log("gpu01", 10 + rank, rank, [f"Channel 00/0 : {rank}[{rank}] -> {1 - rank}[{1 - rank}] via {via}"])
+        for rank in range(2)
+    ]
 
 
 def test_nvlink() -> None:
@@ -50,7 +55,19 @@ def test_shared_memory_beside_nvlink_is_remarked() -> None:
 def across(gdr: tuple[str, str]) -> list[bytes]:
     using = "NET/IB : Using [0]mlx5_0:1/IB [1]mlx5_1:1/IB [RO]; OOB eth0:192.0.2.1<0>"
     return [
-        log(f"gpu0{rank + 1}", 10, rank, [using, *(f"Channel 0{nic}/0 : {rank}[0] -> {1 - rank}[0] [send] via NET/IB/{nic}{gdr[rank]}" for nic in range(2))], "IB")
+        log(
+            f"gpu0{rank + 1}",
+            10,
+            rank,
+            [
+                using,
+                *(
+                    f"Channel 0{nic}/0 : {rank}[0] -> {1 - rank}[0] [send] via NET/IB/{nic}{gdr[rank]}"
+                    for nic in range(2)
+                ),
+            ],
+            "IB",
+        )
         for rank in range(2)
     ]
 
@@ -65,7 +82,10 @@ def test_two_nics_and_a_node_without_gpudirect() -> None:
 
 def sockets() -> list[bytes]:
     using = "NET/Socket : Using [0]eth0:192.0.2.1<0>"
-    return [log(f"gpu0{rank + 1}", 10, rank, [using, f"Channel 00/0 : {rank}[0] -> {1 - rank}[0] [send] via NET/Socket/0"]) for rank in range(2)]
+    return [
+        log(f"gpu0{rank + 1}", 10, rank, [using, f"Channel 00/0 : {rank}[0] -> {1 - rank}[0] [send] via NET/Socket/0"])
+        for rank in range(2)
+    ]
 
 
 def test_sockets_take_the_interface_and_its_mtu() -> None:
@@ -76,7 +96,11 @@ def test_sockets_take_the_interface_and_its_mtu() -> None:
 
 
 def test_a_virtual_interface_has_no_rate() -> None:
-    found = expect(outcome(sockets(), ["", ""]), ["gpu01", "gpu02"], {"gpu01": {"links": {"eth0": {"speed": 10000, "virtual": True}}}})
+    found = expect(
+        outcome(sockets(), ["", ""]),
+        ["gpu01", "gpu02"],
+        {"gpu01": {"links": {"eth0": {"speed": 10000, "virtual": True}}}},
+    )
     assert found.busbw_gbytes_s is None and "virtual" in found.why
 
 

@@ -98,6 +98,7 @@ def test_nodes_behind_one_slow_uplink_are_a_group() -> None:
 
 def test_a_path_between_two_good_nodes() -> None:
     """Found where the two happen to meet in the screening: with few nodes they always do."""
+
     def measure(test: Pair) -> float:
         return 97.0 * (0.3 if {test.one, test.other} == {"a", "b"} else 1.0)
 

@@ -30,7 +30,10 @@ def test_idle_gpus_are_free() -> None:
 
 
 def test_a_user_is_named() -> None:
-    (said,) = taken("gpu01", node([{"uuid": f"GPU-{UUID}", "pid": 77, "mib": 70000.0, "user": "eva", "command": "VLLM::Worker_TP0"}], 70000))
+    (said,) = taken(
+        "gpu01",
+        node([{"uuid": f"GPU-{UUID}", "pid": 77, "mib": 70000.0, "user": "eva", "command": "VLLM::Worker_TP0"}], 70000),
+    )
     assert said == "gpu01: GPU 0 is used by pid 77 of eva, 70000 MiB: VLLM::Worker_TP0"
 
 
@@ -84,7 +87,12 @@ def test_kinds_of_bad_nodes(symptoms: Symptoms, kind: str) -> None:
 
 
 def test_against_expectation() -> None:
-    wanted = Expectation(97.0, "2×400 Gb/s", remarks=["NET/IB without GDR on gpu07"], causes=[("gdr-disabled", "gpu07", "NET/IB without GDR on gpu07")])
+    wanted = Expectation(
+        97.0,
+        "2×400 Gb/s",
+        remarks=["NET/IB without GDR on gpu07"],
+        causes=[("gdr-disabled", "gpu07", "NET/IB without GDR on gpu07")],
+    )
     (finding,) = judge.against([row(time_s=(1 << 28) / 71e9)], wanted, None, "nccl")
     assert finding.summary == "71 GB/s of about 97 expected on 2×400 Gb/s: NET/IB without GDR on gpu07"
     assert (finding.status.value, finding.cause, finding.where["node"]) == ("warn", "gdr-disabled", "gpu07")
@@ -101,9 +109,17 @@ def test_wrong_data_fails() -> None:
 
 def test_share_of_a_step() -> None:
     """80 layers of 8192 in bfloat16 over a link of 50 GB/s without latency: the arithmetic by hand."""
-    rows = [row(op=op, size_bytes=size, time_s=size / 50e9, median_s=size / 50e9) for op in ("all_reduce", "send_recv") for size in (1 << 14, 1 << 28)]
-    shape = Shape(layers=80, hidden=8192, parameters=70 * 10**9, active_parameters=70 * 10**9, weights_bytes=140 * 10**9)
-    found = forwards(shape, Load(32, 8192), Curve(rows, "all_reduce"), Curve(rows, "send_recv"), 2, 2, Machine(4000.0, 700.0))
+    rows = [
+        row(op=op, size_bytes=size, time_s=size / 50e9, median_s=size / 50e9)
+        for op in ("all_reduce", "send_recv")
+        for size in (1 << 14, 1 << 28)
+    ]
+    shape = Shape(
+        layers=80, hidden=8192, parameters=70 * 10**9, active_parameters=70 * 10**9, weights_bytes=140 * 10**9
+    )
+    found = forwards(
+        shape, Load(32, 8192), Curve(rows, "all_reduce"), Curve(rows, "send_recv"), 2, 2, Machine(4000.0, 700.0)
+    )
     decode = next(one for one in found if one.layout == "TP=2" and one.what == "decode step")
     assert (decode.all_reduces, decode.all_reduce_bytes) == (160, 32 * 8192 * 2)
     assert decode.communication_s == pytest.approx(160 * 32 * 8192 * 2 / 50e9)
@@ -111,7 +127,10 @@ def test_share_of_a_step() -> None:
     pipeline = next(one for one in found if one.layout == "PP=2" and one.what == "prefill")
     assert (pipeline.sends, pipeline.all_reduces) == (2, 0)
     assert pipeline.communication_s == pytest.approx(2 * 8192 * 8192 * 2 / 50e9)
-    assert pipeline.communication_s < next(one for one in found if one.layout == "TP=2" and one.what == "prefill").communication_s
+    assert (
+        pipeline.communication_s
+        < next(one for one in found if one.layout == "TP=2" and one.what == "prefill").communication_s
+    )
 
 
 def test_socket_efficiency() -> None:

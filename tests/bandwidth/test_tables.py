@@ -57,7 +57,12 @@ def test_an_nccl_tests_table_is_read() -> None:
 def test_our_table_is_one_that_the_reader_takes() -> None:
     text = "# Collective test starting: all_reduce_perf\n" + tables.nccl_tests(results.nccl_tests(ALL_REDUCE).rows)
     again = results.nccl_tests(text)
-    assert [(row.size_bytes, row.in_place, round(row.busbw, 1)) for row in again.rows] == [(8, False, 0.0), (8, True, 0.0), (1 << 30, False, 334.4), (1 << 30, True, 334.2)]
+    assert [(row.size_bytes, row.in_place, round(row.busbw, 1)) for row in again.rows] == [
+        (8, False, 0.0),
+        (8, True, 0.0),
+        (1 << 30, False, 334.4),
+        (1 << 30, True, 334.2),
+    ]
 
 
 def test_per_iteration_columns_and_unchecked_results() -> None:
@@ -84,13 +89,21 @@ def test_something_else_is_refused_with_what_would_do() -> None:
         results.read("hello", "x.txt")
 
 
-@pytest.mark.parametrize(("op", "factor"), [("all_reduce", 1.75), ("all_gather", 0.875), ("reduce_scatter", 0.875), ("all_to_all", 0.875), ("send_recv", 1.0)])
+@pytest.mark.parametrize(
+    ("op", "factor"),
+    [("all_reduce", 1.75), ("all_gather", 0.875), ("reduce_scatter", 0.875), ("all_to_all", 0.875), ("send_recv", 1.0)],
+)
 def test_bus_factors_of_eight_ranks(op: str, factor: float) -> None:
     assert sweep.bus_factor(op, 8) == factor
 
 
 def test_numbers_fit_their_columns() -> None:
-    assert [tables.fixed(value, 7) for value in (1.234, 12345.67, 123456.7, 12345678.0)] == ["   1.23", "12345.7", " 123457", "1.2e+07"]
+    assert [tables.fixed(value, 7) for value in (1.234, 12345.67, 123456.7, 12345678.0)] == [
+        "   1.23",
+        "12345.7",
+        " 123457",
+        "1.2e+07",
+    ]
 
 
 def row(**changes: object) -> Row:

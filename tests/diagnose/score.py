@@ -25,13 +25,19 @@ def main(root: Path, names: list[str], verbose: bool) -> None:
         slugs = [cause.cause for cause in causes]
         depth = 1 if truth["decidable"] == "yes" else 3
         right = truth["cause"] in slugs[:depth] if truth["decidable"] != "no" else True
-        wrong_sure = [c.cause for c in causes if c.confidence == "sure" and (truth["decidable"] == "no" or c.cause != truth["cause"])]
+        wrong_sure = [
+            c.cause
+            for c in causes
+            if c.confidence == "sure" and (truth["decidable"] == "no" or c.cause != truth["cause"])
+        ]
         false_sure += bool(wrong_sure)
         tally[truth["decidable"]][0] += right
         tally[truth["decidable"]][1] += 1
         if not right or wrong_sure or verbose:
             shown = ", ".join(f"{c.cause}:{c.confidence}" for c in causes[:5])
-            print(f"{'ok  ' if right else 'MISS'} {'SURE! ' if wrong_sure else ''}{case.name} [{truth['decidable']}] want {truth['cause']}: {shown}")
+            print(
+                f"{'ok  ' if right else 'MISS'} {'SURE! ' if wrong_sure else ''}{case.name} [{truth['decidable']}] want {truth['cause']}: {shown}"
+            )
     print(tally, "false sure:", false_sure)
 
 

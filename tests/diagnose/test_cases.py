@@ -45,7 +45,9 @@ def test_every_cause_of_the_rules_is_known() -> None:
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: f"{rule.cause or rule.says.name}-{rule.literals[0][:20]}")
 def test_summaries_name_groups_of_the_expression(rule) -> None:
     names = set(rule.regex.groupindex) if rule.regex else set()
-    assert set(re.findall(r"\{(\w+)\}", rule.summary + rule.remedy)) <= {name.rstrip("23456789") for name in names}, rule.summary
+    assert set(re.findall(r"\{(\w+)\}", rule.summary + rule.remedy)) <= {name.rstrip("23456789") for name in names}, (
+        rule.summary
+    )
 
 
 def test_port_held_by_a_process_of_an_engine_may_be_an_earlier_run(tmp_path) -> None:
@@ -54,7 +56,10 @@ $ ss -ltnp
 State  Recv-Q Send-Q Local Address:Port Peer Address:PortProcess
 LISTEN 0      128    0.0.0.0:29500      0.0.0.0:*        users:(("{holder}",pid=3112,fd=40))
 """
-    for holder, want in (("python3", [("port-in-use", "likely"), ("stale-process", "likely")]), ("nginx", [("port-in-use", "sure")])):
+    for holder, want in (
+        ("python3", [("port-in-use", "likely"), ("stale-process", "likely")]),
+        ("nginx", [("port-in-use", "sure")]),
+    ):
         path = tmp_path / holder
         path.write_text(text.format(holder=holder))
         assert [(cause.cause, cause.confidence) for cause in diagnose([str(path)]).verdict.causes] == want

@@ -72,7 +72,12 @@ def test_unreadable_file_is_a_note(tmp_path: Path) -> None:
 
 
 def test_standard_input_and_exit_codes() -> None:
-    run = subprocess.run([sys.executable, "-m", "ncdiag", "diagnose", "-", "--format", "json"], input=SHM, capture_output=True, check=False)
+    run = subprocess.run(
+        [sys.executable, "-m", "ncdiag", "diagnose", "-", "--format", "json"],
+        input=SHM,
+        capture_output=True,
+        check=False,
+    )
     data = json.loads(run.stdout)
     assert run.returncode == 1 == data["exit"] and data["schema"] == 1 and data["command"] == "diagnose"
     cause = data["causes"][0]
@@ -82,45 +87,81 @@ def test_standard_input_and_exit_codes() -> None:
 
 
 def test_nothing_to_read_is_a_usage_error(tmp_path: Path) -> None:
-    run = subprocess.run([sys.executable, "-m", "ncdiag", "diagnose", str(tmp_path / "absent")], capture_output=True, text=True, check=False)
+    run = subprocess.run(
+        [sys.executable, "-m", "ncdiag", "diagnose", str(tmp_path / "absent")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert run.returncode == 2 and "no such file" in run.stderr
 
 
 def test_text_shows_verdict_evidence_and_no_control_characters(tmp_path: Path) -> None:
     path = tmp_path / "x.log"
-    path.write_bytes(b"\x1b[31mh:1:2 [0] misc/shmutils.cc:72 NCCL WARN Error: failed to extend /dev/shm/nccl-\x07Ab to 9637892 bytes\x1b[0m\n")
-    run = subprocess.run([sys.executable, "-m", "ncdiag", "diagnose", str(path)], capture_output=True, text=True, check=False)
-    assert run.stdout.startswith("sure     shm-too-small") and "x.log:1" in run.stdout and "ncdiag playbook shm-too-small" in run.stdout
+    path.write_bytes(
+        b"\x1b[31mh:1:2 [0] misc/shmutils.cc:72 NCCL WARN Error: failed to extend /dev/shm/nccl-\x07Ab to 9637892 bytes\x1b[0m\n"
+    )
+    run = subprocess.run(
+        [sys.executable, "-m", "ncdiag", "diagnose", str(path)], capture_output=True, text=True, check=False
+    )
+    assert (
+        run.stdout.startswith("sure     shm-too-small")
+        and "x.log:1" in run.stdout
+        and "ncdiag playbook shm-too-small" in run.stdout
+    )
     assert "\x1b" not in run.stdout and "\x07" not in run.stdout
 
 
 def test_secrets_in_evidence_are_masked(tmp_path: Path) -> None:
     path = tmp_path / "x.log"
     path.write_bytes(b"HF_TOKEN=hf_abcdefghijklmnopqrst OSError: [Errno 28] No space left on device: '/data'\n")
-    run = subprocess.run([sys.executable, "-m", "ncdiag", "diagnose", "--format", "json", str(path)], capture_output=True, text=True, check=False)
+    run = subprocess.run(
+        [sys.executable, "-m", "ncdiag", "diagnose", "--format", "json", str(path)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert "disk-full" in run.stdout and "hf_abcdefgh" not in run.stdout
 
 
 def test_pyspy_json(tmp_path: Path) -> None:
     def thread(pid: int, *frames: str) -> dict[str, object]:
-        return {"pid": pid, "thread_id": pid, "thread_name": "MainThread", "os_thread_id": pid, "active": False, "owns_gil": False,
-                "frames": [{"name": frame.split(" ")[0], "filename": frame.split(" ")[1], "short_filename": None, "line": 1} for frame in frames]}
+        return {
+            "pid": pid,
+            "thread_id": pid,
+            "thread_name": "MainThread",
+            "os_thread_id": pid,
+            "active": False,
+            "owns_gil": False,
+            "frames": [
+                {"name": frame.split(" ")[0], "filename": frame.split(" ")[1], "short_filename": None, "line": 1}
+                for frame in frames
+            ],
+        }
 
     for pid in (11, 12):
-        (tmp_path / f"{pid}.json").write_text(json.dumps([thread(pid, "all_reduce torch/distributed/distributed_c10d.py", "main /app/train.py")]))
-    (tmp_path / "13.json").write_text(json.dumps([thread(13, "acquire /usr/lib/python3.12/threading.py", "flush /app/tracking.py", "main /app/train.py")]))
+        (tmp_path / f"{pid}.json").write_text(
+            json.dumps([thread(pid, "all_reduce torch/distributed/distributed_c10d.py", "main /app/train.py")])
+        )
+    (tmp_path / "13.json").write_text(
+        json.dumps(
+            [thread(13, "acquire /usr/lib/python3.12/threading.py", "flush /app/tracking.py", "main /app/train.py")]
+        )
+    )
     causes = diagnose([str(tmp_path)]).verdict.causes
     assert causes[0].cause == "rank-stuck-outside-collective" and causes[0].where["pid"] == 13
 
 
 def test_topology_dump(tmp_path: Path) -> None:
-    (tmp_path / "t").write_text('<system version="1"><cpu numaid="0" affinity="f" arch="x86_64" vendor="GenuineIntel" familyid="6" modelid="85"></cpu></system>')
+    (tmp_path / "t").write_text(
+        '<system version="1"><cpu numaid="0" affinity="f" arch="x86_64" vendor="GenuineIntel" familyid="6" modelid="85"></cpu></system>'
+    )
     (tmp_path / "broken").write_text('<system version="1"><cpu numaid=')
     assert diagnose([str(tmp_path)]).verdict.causes[0].cause in ("unresolved", "healthy", "topology-file-error")
 
 
 def stream(raw: bytes, size: int) -> Stream:
-    return Stream("x", iter([raw[at:at + size] for at in range(0, len(raw), size)] or [b""]), raw[:100])
+    return Stream("x", iter([raw[at : at + size] for at in range(0, len(raw), size)] or [b""]), raw[:100])
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -130,7 +171,11 @@ def test_any_bytes(raw: bytes, size: int) -> None:
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(st.lists(st.sampled_from([line for path in CASES for line in path.read_bytes().splitlines(True)]), max_size=30), st.randoms(use_true_random=False), st.integers(1, 4000))
+@given(
+    st.lists(st.sampled_from([line for path in CASES for line in path.read_bytes().splitlines(True)]), max_size=30),
+    st.randoms(use_true_random=False),
+    st.integers(1, 4000),
+)
 def test_mutated_logs(lines: list[bytes], dice: random.Random, size: int) -> None:
     raw = bytearray(b"".join(lines))
     for _ in range(min(len(raw), 12)):
@@ -144,7 +189,9 @@ def test_mutated_logs(lines: list[bytes], dice: random.Random, size: int) -> Non
 def test_pieces_do_not_matter(path: Path, size: int) -> None:
     raw = path.read_bytes()
     whole, pieces = (of_streams([stream(raw, n)]).verdict.causes for n in (1 << 20, size))
-    assert [(cause.cause, cause.confidence, cause.evidence) for cause in whole] == [(cause.cause, cause.confidence, cause.evidence) for cause in pieces]
+    assert [(cause.cause, cause.confidence, cause.evidence) for cause in whole] == [
+        (cause.cause, cause.confidence, cause.evidence) for cause in pieces
+    ]
 
 
 def test_an_endless_line_is_cut() -> None:
@@ -166,7 +213,9 @@ def packed(tmp_path: Path, name: str, mode: str) -> Path:
 def test_archives_are_read_member_by_member(tmp_path: Path, mode: str) -> None:
     found = diagnose([str(packed(tmp_path, "logs.any", mode))])
     assert found.verdict.causes[0].cause == "shm-too-small"
-    assert [name.rpartition("logs.any/")[2] for name in found.sources] == ["n1/old.log.gz", "n1/v.log"] or len(found.sources) == 2
+    assert [name.rpartition("logs.any/")[2] for name in found.sources] == ["n1/old.log.gz", "n1/v.log"] or len(
+        found.sources
+    ) == 2
     assert any("core: not text" in note for note in found.notes)
 
 
@@ -194,12 +243,25 @@ def test_zero_bytes_pipes_devices_and_links_to_nothing(tmp_path: Path) -> None:
     (tmp_path / "noise").write_bytes(random.Random(2).randbytes(100_000))
     found = diagnose([str(tmp_path / name) for name in ("sparse", "pipe", "nowhere", "noise")] + ["/dev/zero"])
     assert not found.sources and [note.partition(": ")[2] for note in found.notes] == [
-        "a link to nothing", "nothing but zero bytes, not read", "a pipe that nobody writes to, not read", "not text, not read", "neither a file nor a folder, not read"]
+        "a link to nothing",
+        "nothing but zero bytes, not read",
+        "a pipe that nobody writes to, not read",
+        "not text, not read",
+        "neither a file nor a folder, not read",
+    ]
 
 
 def test_a_pipe_with_a_writer_is_read(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    with subprocess.Popen([sys.executable, "-c", "import sys,time; f=open(sys.argv[1],'wb'); time.sleep(0.3); f.write(sys.argv[2].encode())", str(tmp_path / "pipe"), SHM.decode()]):
+    with subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            "import sys,time; f=open(sys.argv[1],'wb'); time.sleep(0.3); f.write(sys.argv[2].encode())",
+            str(tmp_path / "pipe"),
+            SHM.decode(),
+        ]
+    ):
         assert first(tmp_path / "pipe") == "shm-too-small"
 
 
@@ -211,14 +273,24 @@ def test_equal_names_in_two_folders_stay_apart(tmp_path: Path) -> None:
     assert len(found.sources) == 2 and len({item.source for item in found.verdict.causes[0].evidence}) == 2
 
 
-TABLES = ["ib-link-or-hca-fault.ibstat", "roce-gid-wrong", "stale-process.smi", "rank-stopped.ps", "mtu-mismatch.two-nodes", "pcie-degraded.query", "gpu-ecc-row-remap"]
+TABLES = [
+    "ib-link-or-hca-fault.ibstat",
+    "roce-gid-wrong",
+    "stale-process.smi",
+    "rank-stopped.ps",
+    "mtu-mismatch.two-nodes",
+    "pcie-degraded.query",
+    "gpu-ecc-row-remap",
+]
 
 
 @pytest.mark.parametrize("name", TABLES)
 def test_tables_in_wrappers_of_collectors(tmp_path: Path, name: str) -> None:
     lines = (Path(__file__).parent / "cases" / f"{name}.log").read_text().splitlines()
     wrappers = {
-        "docker": [json.dumps({"log": line + "\n", "stream": "stdout", "time": "2026-01-01T00:00:00.1Z"}) for line in lines],
+        "docker": [
+            json.dumps({"log": line + "\n", "stream": "stdout", "time": "2026-01-01T00:00:00.1Z"}) for line in lines
+        ],
         "fluent-bit": [json.dumps({"date": 1.5, "kubernetes": {"pod_name": "a-0"}, "log": line}) for line in lines],
         "cloud": [json.dumps({"insertId": "x", "severity": "INFO", "textPayload": line}) for line in lines],
         "srun": ["0: " + line for line in lines],
@@ -234,5 +306,11 @@ def test_tables_in_wrappers_of_collectors(tmp_path: Path, name: str) -> None:
 
 def test_states_of_a_progress_bar_in_one_line(tmp_path: Path) -> None:
     path = tmp_path / "bar"
-    path.write_text("".join(f"Loading safetensors checkpoint shards: {n:3}% Completed | {n}/100 [00:{n}<05:00, 9.1s/it]\r" for n in range(1, 5)) + "\n")
+    path.write_text(
+        "".join(
+            f"Loading safetensors checkpoint shards: {n:3}% Completed | {n}/100 [00:{n}<05:00, 9.1s/it]\r"
+            for n in range(1, 5)
+        )
+        + "\n"
+    )
     assert first(path) == "slow-not-hung"

@@ -27,13 +27,26 @@ def causes_of(files: dict[str, str]) -> list[Cause]:
 
 def other_hosts(text: str) -> str:
     """Other host names, pids and addresses, each replaced consistently."""
-    text = re.sub(r"\b(\d{1,3})\.(\d{1,3})\.(\d{1,3})\.(\d{1,3})\b(?!\.)",
-                  lambda m: m[0] if m[1] in ("127", "0", "172", "169", "192") or int(m[1]) < 10 else f"{m[1]}.{(int(m[2]) + 7) % 250}.{m[3]}.{m[4]}", text)
-    return re.sub(r"\b([A-Za-z][\w-]*):(\d{2,7}):(\d{2,7}) ", lambda m: f"zed-{sum(map(ord, m[1])) % 97}:{int(m[2]) % 90000 + 11}:{int(m[3]) % 90000 + 11} ", text)
+    text = re.sub(
+        r"\b(\d{1,3})\.(\d{1,3})\.(\d{1,3})\.(\d{1,3})\b(?!\.)",
+        lambda m: (
+            m[0]
+            if m[1] in ("127", "0", "172", "169", "192") or int(m[1]) < 10
+            else f"{m[1]}.{(int(m[2]) + 7) % 250}.{m[3]}.{m[4]}"
+        ),
+        text,
+    )
+    return re.sub(
+        r"\b([A-Za-z][\w-]*):(\d{2,7}):(\d{2,7}) ",
+        lambda m: f"zed-{sum(map(ord, m[1])) % 97}:{int(m[2]) % 90000 + 11}:{int(m[3]) % 90000 + 11} ",
+        text,
+    )
 
 
 def in_a_pod(text: str) -> str:
-    return "".join(f"[pod/trainer-0/main] {line}" if "NCCL" in line or "rror" in line else line for line in text.splitlines(True))
+    return "".join(
+        f"[pod/trainer-0/main] {line}" if "NCCL" in line or "rror" in line else line for line in text.splitlines(True)
+    )
 
 
 def coloured(text: str) -> str:
@@ -74,7 +87,9 @@ def shuffled(text: str, seed: int) -> str:
 
 def given(case: Path) -> tuple[dict[str, str], dict[str, str]]:
     truth = yaml.safe_load((case / "case.yaml").read_text())
-    return {path.name: path.read_text(errors="replace") for path in sorted(case.iterdir()) if path.name != "case.yaml"}, truth
+    return {
+        path.name: path.read_text(errors="replace") for path in sorted(case.iterdir()) if path.name != "case.yaml"
+    }, truth
 
 
 def prefixes(files: dict[str, str]) -> Iterator[dict[str, str]]:

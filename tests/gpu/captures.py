@@ -42,20 +42,26 @@ def truths(place: Path) -> dict[str, Truth]:
     said = yaml.safe_load((place / "truth.yaml").read_text())
     found = {}
     for name, row in said.items():
-        fields: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in row.items() if key != "seconds"}
+        fields: dict[str, Any] = {
+            key: tuple(value) if isinstance(value, list) else value for key, value in row.items() if key != "seconds"
+        }
         found[name] = Truth(name, **fields)
     return found
 
 
 def moments(name: str) -> list[str]:
     """What stands after the host in the names of a case's dumps: one for each time they were taken at."""
-    return sorted({file.name.split(".")[0][len("node0"):] for file in (STACKS / name).glob("node*.tar.gz")})
+    return sorted({file.name.split(".")[0][len("node0") :] for file in (STACKS / name).glob("node*.tar.gz")})
 
 
 def hosts(name: str, moment: str) -> dict[str, DumpContent]:
     """Host -> what was read inside it at that moment."""
-    files = [file for file in sorted((STACKS / name).glob("node*.tar.gz")) if file.name.split(".")[0][len("node0"):] == moment]
-    return {file.name.split(".")[0][:len("node0")]: bundle.load(str(file)) for file in files}
+    files = [
+        file
+        for file in sorted((STACKS / name).glob("node*.tar.gz"))
+        if file.name.split(".")[0][len("node0") :] == moment
+    ]
+    return {file.name.split(".")[0][: len("node0")]: bundle.load(str(file)) for file in files}
 
 
 def machine(name: str, moment: str) -> DumpContent | None:

@@ -18,5 +18,5 @@ def test_logs_of_all_ranks(name: str) -> None:
     if truth.fine:
         assert all(cause.cause in truth.logs or cause.confidence == "possible" for cause in causes), said
     elif truth.decidable != "no":
-        assert {cause.cause for cause in causes[:1 if truth.decidable == "yes" else 3]} & set(truth.logs), said
+        assert {cause.cause for cause in causes[: 1 if truth.decidable == "yes" else 3]} & set(truth.logs), said
     assert all(cause.cause in truth.logs for cause in causes if cause.confidence == "sure"), said

@@ -44,8 +44,12 @@ def test_one_host_alone_claims_no_more_than_it_sees(name: str, moment: str) -> N
     for host, content in hosts(name, moment).items():
         verdict = content.verdict()
         first = verdict.causes[0]
-        assert first.cause in (*truth.causes, *truth.one_host) or first.confidence == "possible", f"{host}: {verdict.summary}"
+        assert first.cause in (*truth.causes, *truth.one_host) or first.confidence == "possible", (
+            f"{host}: {verdict.summary}"
+        )
         if truth.fine:
             assert first.cause in (*FINE, "unresolved"), f"{host}: {verdict.summary}"
         named = {rank.rank for rank in verdict.culprits if rank.rank is not None}
-        assert named <= set(truth.culprits) or first.cause in truth.one_host or first.confidence == "possible", f"{host}: {verdict.summary}"
+        assert named <= set(truth.culprits) or first.cause in truth.one_host or first.confidence == "possible", (
+            f"{host}: {verdict.summary}"
+        )

@@ -19,15 +19,20 @@ from tests.gpu.captures import LOGS
 
 VERSION = (2, 28, 9)
 DUMPED = sorted(file.parent.name for file in LOGS.glob("*/topology.xml"))
-DISTANCES = sorted(file.parent.name for file in LOGS.glob("*/rank0.log.gz") if b"=== System" in gzip.decompress(file.read_bytes()) and
-                   (file.parent / "topology.xml").exists())
+DISTANCES = sorted(
+    file.parent.name
+    for file in LOGS.glob("*/rank0.log.gz")
+    if b"=== System" in gzip.decompress(file.read_bytes()) and (file.parent / "topology.xml").exists()
+)
 _ROW = re.compile(r"NCCL INFO GPU/(\S+) :(.*)$", re.M)
 _CELL = re.compile(r"(GPU|NET)/(\S+) \(\d+/[\d.]+/(\w+)\)")
 
 
 def paths(case: str) -> Paths:
     rules, environ = rules_for(VERSION), {"NCCL_P2P_DISABLE": "1"} if case == "healthy-shm" else {}
-    return Paths(parse_topology((LOGS / case / "topology.xml").read_text()), rules, settings_from(environ, rules).settings)
+    return Paths(
+        parse_topology((LOGS / case / "topology.xml").read_text()), rules, settings_from(environ, rules).settings
+    )
 
 
 @pytest.mark.parametrize("case", DISTANCES)
@@ -37,7 +42,7 @@ def test_distances_are_those_that_nccl_prints(case: str) -> None:
     gpus, nets = found.system.of("GPU"), found.system.of("NET")
     rows = _ROW.findall(gzip.decompress((LOGS / case / "rank0.log.gz").read_bytes()).decode())
     assert len(rows) >= len(gpus)
-    for gpu, (_, cells) in zip(gpus, rows[:len(gpus)], strict=True):
+    for gpu, (_, cells) in zip(gpus, rows[: len(gpus)], strict=True):
         told: dict[str, list[str]] = {"GPU": [], "NET": []}
         for kind, _, distance in _CELL.findall(cells):
             told[kind].append(distance)
@@ -65,20 +70,32 @@ def facts(folder: Path) -> NcclFacts:
     return parser.finish()
 
 
-@pytest.mark.parametrize(("case", "ranks", "hosts", "links"), [
-    ("healthy-p2p", 2, 1, {"P2P/CUMEM"}), ("healthy-shm", 2, 1, {"SHM/direct/direct"}), ("healthy-sockets", 2, 2, {"NET/Socket"}),
-    ("healthy-one-gpu", 2, 2, {"NET/Socket"}), ("healthy-eight", 8, 4, {"NET/Socket", "P2P/CUMEM"}), ("healthy-all-subsystems", 4, 2, {"NET/Socket", "P2P/CUMEM"}),
-])
+@pytest.mark.parametrize(
+    ("case", "ranks", "hosts", "links"),
+    [
+        ("healthy-p2p", 2, 1, {"P2P/CUMEM"}),
+        ("healthy-shm", 2, 1, {"SHM/direct/direct"}),
+        ("healthy-sockets", 2, 2, {"NET/Socket"}),
+        ("healthy-one-gpu", 2, 2, {"NET/Socket"}),
+        ("healthy-eight", 8, 4, {"NET/Socket", "P2P/CUMEM"}),
+        ("healthy-all-subsystems", 4, 2, {"NET/Socket", "P2P/CUMEM"}),
+    ],
+)
 def test_communicators(case: str, ranks: int, hosts: int, links: set[str]) -> None:
     found = facts(LOGS / case)
-    comm, = found.communicators
+    (comm,) = found.communicators
     assert comm.nranks == len(comm.ranks) == ranks and not comm.missing and not comm.culprits
-    assert {rank.stage for rank in comm.ranks} == {"complete"} and {rank.node for rank in comm.ranks} == {f"node{number}" for number in range(hosts)}
+    assert {rank.stage for rank in comm.ranks} == {"complete"} and {rank.node for rank in comm.ranks} == {
+        f"node{number}" for number in range(hosts)
+    }
     assert set(comm.transports) == links
     assert found.versions == ["2.28.9"]
 
 
-@pytest.mark.parametrize(("case", "missing"), [("late-first-collective", [1]), ("late-first-collective-of-four", [2]), ("stopped-in-bootstrap", [1])])
+@pytest.mark.parametrize(
+    ("case", "missing"),
+    [("late-first-collective", [1]), ("late-first-collective-of-four", [2]), ("stopped-in-bootstrap", [1])],
+)
 def test_the_rank_without_a_line_is_named(case: str, missing: list[int]) -> None:
-    comm, = facts(LOGS / case).communicators
+    (comm,) = facts(LOGS / case).communicators
     assert comm.missing == missing

@@ -116,7 +116,9 @@ def test_the_bad_hosts_are_found_and_told_apart(cluster: Cluster) -> None:
     assert "packets" in blamed["nft04"]["summary"]
     assert blamed["cpu05"]["cause"] == "cpu-starved"
     assert report["isolation"]["rounds"] <= report["isolation"]["most_rounds"]
-    assert wait_for(lambda: not ranks_left(cluster[0]), 30), ranks_left(cluster[0])  # the slow one takes its time to end
+    assert wait_for(lambda: not ranks_left(cluster[0]), 30), ranks_left(
+        cluster[0]
+    )  # the slow one takes its time to end
 
 
 @pytest.mark.parametrize("after_s", [0.5, 3.0, 6.0])

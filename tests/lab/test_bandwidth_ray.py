@@ -17,7 +17,10 @@ pytestmark = [
     pytest.mark.lab,
     pytest.mark.timeout(400),
     pytest.mark.skipif(usable() is not None, reason=str(usable())),
-    pytest.mark.skipif(engines.lacks("ray", "torch", "ClusterShell") is not None, reason=str(engines.lacks("ray", "torch", "ClusterShell"))),
+    pytest.mark.skipif(
+        engines.lacks("ray", "torch", "ClusterShell") is not None,
+        reason=str(engines.lacks("ray", "torch", "ClusterShell")),
+    ),
 ]
 HOLDER = """
 import ray, time

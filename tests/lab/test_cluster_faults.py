@@ -24,7 +24,9 @@ NODES = ("gpu01", "gpu02", "gpu03", "gpu04", "gpu05", "gpu06", "gpu07")
 pytestmark = [
     pytest.mark.lab,
     pytest.mark.skipif(usable() is not None, reason=str(usable())),
-    pytest.mark.skipif(shutil.which("sshd", path="/usr/sbin:/usr/bin") is None, reason="openssh-server is not installed"),
+    pytest.mark.skipif(
+        shutil.which("sshd", path="/usr/sbin:/usr/bin") is None, reason="openssh-server is not installed"
+    ),
     pytest.mark.skipif(not FAKETIME, reason="libfaketime is not installed"),
 ]
 METADATA = "Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
@@ -62,14 +64,29 @@ def result() -> Iterator[tuple[Any, float]]:
 
 def preflight(made: Lab, ssh: Ssh, python: Path) -> tuple[Any, float]:
     started = time.monotonic()
-    argv = [sys.executable, "-m", "ncdiag", "preflight", "--nodes", "ssh:gpu[01-07]", "--ssh-config", str(ssh.config), "--python", str(python)]
+    argv = [
+        sys.executable,
+        "-m",
+        "ncdiag",
+        "preflight",
+        "--nodes",
+        "ssh:gpu[01-07]",
+        "--ssh-config",
+        str(ssh.config),
+        "--python",
+        str(python),
+    ]
     done = made["head"].run(*argv, "--format", "json", env={"PYTHONPATH": str(ROOT)}, timeout_s=120)
     assert done.returncode in (0, 1, 3), done.stderr
     return json.loads(done.stdout), time.monotonic() - started
 
 
 def found(result: tuple[Any, float], probe: str) -> list[dict[str, Any]]:
-    return [finding for finding in result[0]["findings"] if finding["probe"] == probe and finding["status"] in ("warn", "fail")]
+    return [
+        finding
+        for finding in result[0]["findings"]
+        if finding["probe"] == probe and finding["status"] in ("warn", "fail")
+    ]
 
 
 def test_all_answer_and_in_time(result: tuple[Any, float]) -> None:
@@ -95,7 +112,11 @@ def test_host_name_twice(result: tuple[Any, float]) -> None:
 
 def test_address_twice(result: tuple[Any, float]) -> None:
     (finding,) = found(result, "address-unique")
-    assert finding["where"]["node"] == "gpu06" and "10.77.200.1" in finding["summary"] and "gpu[01,06]" in finding["summary"]
+    assert (
+        finding["where"]["node"] == "gpu06"
+        and "10.77.200.1" in finding["summary"]
+        and "gpu[01,06]" in finding["summary"]
+    )
 
 
 def test_clock_90_seconds_ahead(result: tuple[Any, float]) -> None:

@@ -91,7 +91,20 @@ def test_ray_facts_clocks_and_a_plan_that_cannot_be_placed(cluster: Cluster) -> 
 
 def test_reach_through_ray(cluster: Cluster) -> None:
     hosts, _ = cluster
-    argv = [engines.python(), "-m", "ncdiag", "reach", "--nodes", "ray", "--interface", "eth0", "--port", str(rays.PORT), "--format", "json"]
+    argv = [
+        engines.python(),
+        "-m",
+        "ncdiag",
+        "reach",
+        "--nodes",
+        "ray",
+        "--interface",
+        "eth0",
+        "--port",
+        str(rays.PORT),
+        "--format",
+        "json",
+    ]
     done = hosts["gpu01"].run(*argv, env={**rays.ENVIRONMENT, "PYTHONPATH": str(ROOT)}, timeout_s=150)
     assert done.returncode == 0, done.stderr + done.stdout
     (finding,) = json.loads(done.stdout)["findings"]

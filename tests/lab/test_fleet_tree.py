@@ -18,7 +18,9 @@ ROOT = Path(__file__).parent.parent.parent
 pytestmark = [
     pytest.mark.lab,
     pytest.mark.skipif(usable() is not None, reason=str(usable())),
-    pytest.mark.skipif(shutil.which("sshd", path="/usr/sbin:/usr/bin") is None, reason="openssh-server is not installed"),
+    pytest.mark.skipif(
+        shutil.which("sshd", path="/usr/sbin:/usr/bin") is None, reason="openssh-server is not installed"
+    ),
     pytest.mark.skipif(importlib.util.find_spec("ClusterShell") is None, reason="ClusterShell is not installed"),
 ]
 
@@ -33,7 +35,11 @@ def test_nodes_behind_gateways_answer_and_a_lost_one_is_named() -> None:
         topology.write_text("[routes]\nhead: gate[1-2]\ngate[1-2]: gpu[01-04]\n")
         argv = [sys.executable, "-m", "ncdiag", "preflight", "--nodes", "ssh:gpu[01-04]", "--ssh-config", str(ssh.config), "--only", "platform",
                 "--timeout", "30", "--format", "json"]  # fmt: skip
-        environment = {"PYTHONPATH": str(ROOT), "NCDIAG_TOPOLOGY": str(topology), "CLUSTERSHELL_GW_PYTHON_EXECUTABLE": sys.executable}
+        environment = {
+            "PYTHONPATH": str(ROOT),
+            "NCDIAG_TOPOLOGY": str(topology),
+            "CLUSTERSHELL_GW_PYTHON_EXECUTABLE": sys.executable,
+        }
         done = made["head"].run(*argv, env=environment, timeout_s=100)
         assert done.returncode == 3, done.stderr
         result = json.loads(done.stdout)

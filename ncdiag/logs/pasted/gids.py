@@ -9,9 +9,13 @@ from dataclasses import dataclass
 from ncdiag.explain import Says, Signal
 from ncdiag.logs.model import Line
 
-_ROW = re.compile(r"^(?P<device>[A-Za-z]\w+)\s+(?P<port>\d+)\s+(?P<index>\d+)\s+(?P<gid>[0-9a-f]{4}(?::[0-9a-f]{4}){7})\s+(?:(?P<ip>\d+\.\d+\.\d+\.\d+)\s+)?(?P<version>v1|v2|IB/RoCE v1|RoCE v2)\b\s*(?P<netdev>\S+)?")
+_ROW = re.compile(
+    r"^(?P<device>[A-Za-z]\w+)\s+(?P<port>\d+)\s+(?P<index>\d+)\s+(?P<gid>[0-9a-f]{4}(?::[0-9a-f]{4}){7})\s+(?:(?P<ip>\d+\.\d+\.\d+\.\d+)\s+)?(?P<version>v1|v2|IB/RoCE v1|RoCE v2)\b\s*(?P<netdev>\S+)?"
+)
 _HEADING = re.compile(r"^-*\s*(?P<device>(?:mlx|rocep|bnxt|irdma|hrn|erdma|rdma|rxe|ibp)[\w.]*)\s*-*$")
-_ENTRY = re.compile(r"^\s*GID\[\s*(?P<index>\d+)\]:?\s+(?P<gid>[0-9a-f:.]+)(?:\s*,?\s*\(?(?P<version>IB/RoCE v1|RoCE v1|RoCE v2|v1|v2)\)?)?")
+_ENTRY = re.compile(
+    r"^\s*GID\[\s*(?P<index>\d+)\]:?\s+(?P<gid>[0-9a-f:.]+)(?:\s*,?\s*\(?(?P<version>IB/RoCE v1|RoCE v1|RoCE v2|v1|v2)\)?)?"
+)
 _INDEX = re.compile(r"NCCL_IB_GID_INDEX\D{1,25}?(?P<index>\d+)")
 
 
@@ -25,13 +29,24 @@ class Gid:
 
     @property
     def routable(self) -> bool:
-        return self.version.endswith("v2") and not self.gid.startswith(("fe80", "0000:0000:0000:0000:0000:0000:0000:0000"))
+        return self.version.endswith("v2") and not self.gid.startswith(
+            ("fe80", "0000:0000:0000:0000:0000:0000:0000:0000")
+        )
 
 
 class Gids:
     """GID tables of RoCE devices."""
 
-    triggers = ("DEV\tPORT\tINDEX", "PORT  INDEX", "n_gids_found", "GID[", "RoCE v2", "\tv2\t", " v2 ", "NCCL_IB_GID_INDEX")
+    triggers = (
+        "DEV\tPORT\tINDEX",
+        "PORT  INDEX",
+        "n_gids_found",
+        "GID[",
+        "RoCE v2",
+        "\tv2\t",
+        " v2 ",
+        "NCCL_IB_GID_INDEX",
+    )
 
     def __init__(self) -> None:
         self.found: list[Gid] = []
@@ -76,25 +91,57 @@ class Gids:
             devices.setdefault(gid.device, []).append(gid)
         good = {name: sorted(gid.index for gid in gids if gid.routable) for name, gids in devices.items()}
         without = [name for name, indexes in good.items() if not indexes]
-        if without and (self._complete or len(devices) > 1) and any(gid.version.endswith("v2") or gid.version.endswith("v1") for gid in self.found):
+        if (
+            without
+            and (self._complete or len(devices) > 1)
+            and any(gid.version.endswith("v2") or gid.version.endswith("v1") for gid in self.found)
+        ):
             gids = devices[without[0]]
             says = Says.STRONG if len(without) < len(devices) or self.wanted else Says.HINT
-            yield Signal("roce-gid-wrong", says, f"{', '.join(without[:6])} has no routable RoCE v2 GID (link-local or v1 only)", [gid.line.evidence() for gid in gids[:4]], {"device": without[0]}, order=gids[0].line.order,
-                         remedy="give its interface an IPv4 address, or leave the device out with NCCL_IB_HCA; unset NCCL_IB_GID_INDEX")
+            yield Signal(
+                "roce-gid-wrong",
+                says,
+                f"{', '.join(without[:6])} has no routable RoCE v2 GID (link-local or v1 only)",
+                [gid.line.evidence() for gid in gids[:4]],
+                {"device": without[0]},
+                order=gids[0].line.order,
+                remedy="give its interface an IPv4 address, or leave the device out with NCCL_IB_HCA; unset NCCL_IB_GID_INDEX",
+            )
         for name, tables in self._tables.items():
             if len(tables) > 1 and not set.intersection(*tables.values()):
                 lines = [gid.line.evidence() for gid in devices[name] if gid.routable][:6]
-                yield Signal("roce-gid-wrong", Says.STRONG, f"the routable RoCE v2 GID of {name} is at different indexes on the nodes: " + " and ".join(str(min(found)) for found in tables.values()), lines, {"device": name}, order=devices[name][0].line.order,
-                             remedy="do not set one NCCL_IB_GID_INDEX for all (unset it with NCCL 2.21 and later), or set it per node in /etc/nccl.conf")
+                yield Signal(
+                    "roce-gid-wrong",
+                    Says.STRONG,
+                    f"the routable RoCE v2 GID of {name} is at different indexes on the nodes: "
+                    + " and ".join(str(min(found)) for found in tables.values()),
+                    lines,
+                    {"device": name},
+                    order=devices[name][0].line.order,
+                    remedy="do not set one NCCL_IB_GID_INDEX for all (unset it with NCCL 2.21 and later), or set it per node in /etc/nccl.conf",
+                )
         with_one = {name: indexes for name, indexes in good.items() if indexes}
         common = set.intersection(*(set(indexes) for indexes in with_one.values())) if with_one else set()
         if len(with_one) > 1 and not common:
             lines = [gid.line.evidence() for gids in devices.values() for gid in gids if gid.routable][:6]
-            yield Signal("roce-gid-wrong", Says.STRONG, "the routable RoCE v2 GID is at different indexes: " + ", ".join(f"{name} {indexes[0]}" for name, indexes in sorted(with_one.items())[:8]),
-                         lines, condition=True, order=self.found[0].line.order)
+            yield Signal(
+                "roce-gid-wrong",
+                Says.STRONG,
+                "the routable RoCE v2 GID is at different indexes: "
+                + ", ".join(f"{name} {indexes[0]}" for name, indexes in sorted(with_one.items())[:8]),
+                lines,
+                condition=True,
+                order=self.found[0].line.order,
+            )
         if self.wanted and self.found:
             index, line = self.wanted
             bad = [name for name, indexes in good.items() if index not in indexes]
             if bad:
-                yield Signal("roce-gid-wrong", Says.STRONG, f"NCCL_IB_GID_INDEX={index}, but {', '.join(sorted(bad)[:6])} has no routable RoCE v2 GID there", [line.evidence(), *(gid.line.evidence() for gid in devices[bad[0]][:3])], {"device": bad[0]},
-                             order=line.order)
+                yield Signal(
+                    "roce-gid-wrong",
+                    Says.STRONG,
+                    f"NCCL_IB_GID_INDEX={index}, but {', '.join(sorted(bad)[:6])} has no routable RoCE v2 GID there",
+                    [line.evidence(), *(gid.line.evidence() for gid in devices[bad[0]][:3])],
+                    {"device": bad[0]},
+                    order=line.order,
+                )

@@ -12,7 +12,9 @@ from ncdiag.logs.model import Line
 _HEAD = re.compile(r"^(?:PING|ping6?:?) (?P<host>\S+).*?(?P<size>\d+)(?:\((?P<whole>\d+)\))?(?: data)? bytes")
 _COMMAND = re.compile(r"(?:^|[\s$#])ping6?\s(?!statistics)(?P<options>[^|;&]*)")
 _SIZE = re.compile(r"-s\s*(\d+)")
-_LOSS = re.compile(r"(?P<sent>\d+) packets transmitted, (?P<received>\d+)(?: packets)? received.*?(?P<loss>[\d.]+)% packet loss")
+_LOSS = re.compile(
+    r"(?P<sent>\d+) packets transmitted, (?P<received>\d+)(?: packets)? received.*?(?P<loss>[\d.]+)% packet loss"
+)
 LARGE = 1400  # bytes of payload beyond which a ping asks for the MTU
 
 
@@ -62,10 +64,23 @@ class Pings:
         for ping in lost:
             smaller = next((other for other in passed if other.host == ping.host and other.size < ping.size), None)
             if smaller is not None:
-                yield Signal("mtu-mismatch", Says.STRONG, f"packets of {ping.size} bytes to {ping.host} are lost, those of {smaller.size} bytes pass", [ping.line.evidence(), smaller.line.evidence()],
-                             {"peer": ping.host}, order=ping.line.order)
+                yield Signal(
+                    "mtu-mismatch",
+                    Says.STRONG,
+                    f"packets of {ping.size} bytes to {ping.host} are lost, those of {smaller.size} bytes pass",
+                    [ping.line.evidence(), smaller.line.evidence()],
+                    {"peer": ping.host},
+                    order=ping.line.order,
+                )
                 return
         for ping in lost:
             if ping.size < LARGE and not any(other.host == ping.host for other in passed):
-                yield Signal("bootstrap-peer-unreachable", Says.STRONG, f"a ping to {ping.host} is not answered", [ping.line.evidence()], {"peer": ping.host}, order=ping.line.order)
+                yield Signal(
+                    "bootstrap-peer-unreachable",
+                    Says.STRONG,
+                    f"a ping to {ping.host} is not answered",
+                    [ping.line.evidence()],
+                    {"peer": ping.host},
+                    order=ping.line.order,
+                )
                 return

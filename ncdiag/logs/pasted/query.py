@@ -11,7 +11,9 @@ from ncdiag.logs.model import Line
 _UNIT = re.compile(r"\s*\[[^\]]*\]$")
 _NUMBER = re.compile(r"^(\d+(?:\.\d+)?)")
 _ON = re.compile(r"^(?:Active|Yes|1)$", re.I)
-_HELD = re.compile(r"^clocks_(?:throttle|event)_reasons\.(?:hw_slowdown|hw_thermal_slowdown|sw_thermal_slowdown|hw_power_brake_slowdown)$")
+_HELD = re.compile(
+    r"^clocks_(?:throttle|event)_reasons\.(?:hw_slowdown|hw_thermal_slowdown|sw_thermal_slowdown|hw_power_brake_slowdown)$"
+)
 _ERRORS = re.compile(r"^ecc\.errors\.uncorrected\.volatile\.(?:total|device_memory|dram|sram)$")
 
 
@@ -23,7 +25,19 @@ def _number(text: str) -> float | None:
 class Query:
     """Rows of such tables, one a GPU."""
 
-    triggers = ("index, ", "pci.bus_id", "pcie.link.", "clocks_throttle_reasons.", "clocks_event_reasons.", "ecc.errors.", "remapped_rows.", "retired_pages.", "gpu_name", "index,name", "uuid, ")
+    triggers = (
+        "index, ",
+        "pci.bus_id",
+        "pcie.link.",
+        "clocks_throttle_reasons.",
+        "clocks_event_reasons.",
+        "ecc.errors.",
+        "remapped_rows.",
+        "retired_pages.",
+        "gpu_name",
+        "index,name",
+        "uuid, ",
+    )
 
     def __init__(self) -> None:
         self._columns: list[str] = []
@@ -47,20 +61,55 @@ class Query:
         for kind in ("width", "gen"):
             now, most = _number(row.get(f"pcie.link.{kind}.current", "")), _number(row.get(f"pcie.link.{kind}.max", ""))
             if now and most and now < most:
-                idle = kind == "gen" and (_number(row.get("utilization.gpu", "0")) or 0) < 5 and row.get("pstate", "P8") not in ("P0", "P1", "P2")
+                idle = (
+                    kind == "gen"
+                    and (_number(row.get("utilization.gpu", "0")) or 0) < 5
+                    and row.get("pstate", "P8") not in ("P0", "P1", "P2")
+                )
                 unit = "lanes wide" if kind == "width" else "generations"
-                self._say("pcie-degraded", Says.HINT if idle else Says.STRONG, f"the PCIe link of GPU {device} is {now:.0f} of {most:.0f} {unit}" + (" (a link at rest may be slower)" if idle else ""), device, line)
+                self._say(
+                    "pcie-degraded",
+                    Says.HINT if idle else Says.STRONG,
+                    f"the PCIe link of GPU {device} is {now:.0f} of {most:.0f} {unit}"
+                    + (" (a link at rest may be slower)" if idle else ""),
+                    device,
+                    line,
+                )
         for name, value in row.items():
             if _HELD.match(name) and _ON.match(value):
-                self._say("gpu-throttled", Says.STRONG, f"the clock of GPU {device} is held down ({name.rpartition('.')[2]})", device, line)
+                self._say(
+                    "gpu-throttled",
+                    Says.STRONG,
+                    f"the clock of GPU {device} is held down ({name.rpartition('.')[2]})",
+                    device,
+                    line,
+                )
             elif _ERRORS.match(name) and (_number(value) or 0) > 0:
-                self._say("gpu-hardware-fault", Says.STRONG, f"GPU {device} has {value} uncorrected memory errors", device, line)
-            elif name in ("remapped_rows.pending", "retired_pages.pending", "remapped_rows.failure") and _ON.match(value):
-                self._say("gpu-ecc-row-remap", Says.STRONG, f"a row remap or page retirement is {name.rpartition('.')[2]} on GPU {device}", device, line)
+                self._say(
+                    "gpu-hardware-fault",
+                    Says.STRONG,
+                    f"GPU {device} has {value} uncorrected memory errors",
+                    device,
+                    line,
+                )
+            elif name in ("remapped_rows.pending", "retired_pages.pending", "remapped_rows.failure") and _ON.match(
+                value
+            ):
+                self._say(
+                    "gpu-ecc-row-remap",
+                    Says.STRONG,
+                    f"a row remap or page retirement is {name.rpartition('.')[2]} on GPU {device}",
+                    device,
+                    line,
+                )
 
     def _say(self, cause: str, says: Says, summary: str, device: str, line: Line) -> None:
         heading = [self._heading.evidence()] if self._heading else []
-        self._signals.append(Signal(cause, says, summary, [line.evidence(), *heading], {"device": device}, condition=True, order=line.order))
+        self._signals.append(
+            Signal(
+                cause, says, summary, [line.evidence(), *heading], {"device": device}, condition=True, order=line.order
+            )
+        )
 
     def end(self, source: str) -> None:
         self._columns = []
@@ -94,7 +143,16 @@ class LinkWidths:
 
     def _compare(self, width: int, line: Line) -> None:
         if self._most is not None and 0 < width < self._most[0] and len(self._signals) < 1000:
-            self._signals.append(Signal("pcie-degraded", Says.STRONG, f"a PCIe link is {width} of {self._most[0]} lanes wide", [line.evidence(), self._most[1].evidence()], condition=True, order=line.order))
+            self._signals.append(
+                Signal(
+                    "pcie-degraded",
+                    Says.STRONG,
+                    f"a PCIe link is {width} of {self._most[0]} lanes wide",
+                    [line.evidence(), self._most[1].evidence()],
+                    condition=True,
+                    order=line.order,
+                )
+            )
         self._most = None
 
     def end(self, source: str) -> None:

@@ -9,8 +9,12 @@ from ncdiag.explain import Says, Signal
 from ncdiag.logs.model import Line
 
 _MEMORY = re.compile(r"\|\s*(?P<used>\d+)MiB\s*/\s*(?P<total>\d+)MiB\s*\|\s*(?P<util>\d+|N/A)%?")
-_GPU = re.compile(r"^\|\s*(?P<index>\d+)\s+\S.*\|\s*(?P<bus>[0-9A-Fa-f]{8}:[0-9A-Fa-f:.]+)\s+\S+\s*\|\s*(?P<ecc>\S+)\s*\|?")
-_PROCESS = re.compile(r"^\|\s*(?P<gpu>\d+)\s+(?:N/A\s+N/A\s+)?(?P<pid>\d+)\s+(?P<type>[CGM+]+)\s+(?P<name>\S.*?)\s+(?P<size>\d+)MiB\s*\|")
+_GPU = re.compile(
+    r"^\|\s*(?P<index>\d+)\s+\S.*\|\s*(?P<bus>[0-9A-Fa-f]{8}:[0-9A-Fa-f:.]+)\s+\S+\s*\|\s*(?P<ecc>\S+)\s*\|?"
+)
+_PROCESS = re.compile(
+    r"^\|\s*(?P<gpu>\d+)\s+(?:N/A\s+N/A\s+)?(?P<pid>\d+)\s+(?P<type>[CGM+]+)\s+(?P<name>\S.*?)\s+(?P<size>\d+)MiB\s*\|"
+)
 
 _CALM = re.compile(r"(?:HW Slowdown|Remapping Failure Occurred)\s*:\s*(?:Not Active|No)\s*$")
 
@@ -36,7 +40,14 @@ class Smi:
         if gpu:
             self._gpus.append((gpu["index"], gpu["bus"], gpu["ecc"], line))
         if memory and len(self._memory) < 1000:
-            self._memory.append((int(memory["used"]), int(memory["total"]), int(memory["util"]) if memory["util"] != "N/A" else None, line))
+            self._memory.append(
+                (
+                    int(memory["used"]),
+                    int(memory["total"]),
+                    int(memory["util"]) if memory["util"] != "N/A" else None,
+                    line,
+                )
+            )
         if process and len(self._processes) < 5000:
             self._processes.append((process["gpu"], process["name"], int(process["size"]), line))
             self.holders.add(int(process["pid"]))
@@ -51,17 +62,53 @@ class Smi:
 
     def signals(self) -> Iterator[Signal]:
         if self._errors:
-            yield Signal("gpu-hardware-fault", Says.STRONG, "nvidia-smi shows ERR! for a GPU", [line.evidence() for line in self._errors[:3]], condition=True, order=self._errors[0].order)
+            yield Signal(
+                "gpu-hardware-fault",
+                Says.STRONG,
+                "nvidia-smi shows ERR! for a GPU",
+                [line.evidence() for line in self._errors[:3]],
+                condition=True,
+                order=self._errors[0].order,
+            )
         bad = [(index, bus, ecc, line) for index, bus, ecc, line in self._gpus if ecc.isdigit() and int(ecc) > 0]
         if bad:
             index, bus, ecc, line = bad[0]
-            yield Signal("gpu-hardware-fault", Says.STRONG, f"GPU {index} ({bus}) has {ecc} uncorrected ECC errors", [item[3].evidence() for item in bad[:4]], {"device": index}, condition=True, order=line.order)
+            yield Signal(
+                "gpu-hardware-fault",
+                Says.STRONG,
+                f"GPU {index} ({bus}) has {ecc} uncorrected ECC errors",
+                [item[3].evidence() for item in bad[:4]],
+                {"device": index},
+                condition=True,
+                order=line.order,
+            )
         held = [(name, size, line) for _, name, size, line in self._processes if size > 1024]
         full = [line for used, total, _, line in self._memory if used > 0.5 * total]
         if held and full:
             names = sorted({name for name, _, _ in held})
-            yield Signal("gpu-memory-occupied", Says.HINT, f"GPU memory is held by {', '.join(names[:4])}", [line.evidence() for _, _, line in held[:4]], condition=True, order=held[0][2].order)
+            yield Signal(
+                "gpu-memory-occupied",
+                Says.HINT,
+                f"GPU memory is held by {', '.join(names[:4])}",
+                [line.evidence() for _, _, line in held[:4]],
+                condition=True,
+                order=held[0][2].order,
+            )
         idle = [line for used, total, util, line in self._memory if used > 0.5 * total and util == 0]
         if idle and not held:
-            yield Signal("stale-process", Says.HINT, "GPU memory is in use, but no process is listed for it: a process of another container or an earlier run", [line.evidence() for line in idle[:4]], condition=True, order=idle[0].order)
-            yield Signal("gpu-memory-occupied", Says.HINT, "GPU memory is in use, but no process is listed for it", [line.evidence() for line in idle[:4]], condition=True, order=idle[0].order + 0.5)
+            yield Signal(
+                "stale-process",
+                Says.HINT,
+                "GPU memory is in use, but no process is listed for it: a process of another container or an earlier run",
+                [line.evidence() for line in idle[:4]],
+                condition=True,
+                order=idle[0].order,
+            )
+            yield Signal(
+                "gpu-memory-occupied",
+                Says.HINT,
+                "GPU memory is in use, but no process is listed for it",
+                [line.evidence() for line in idle[:4]],
+                condition=True,
+                order=idle[0].order + 0.5,
+            )

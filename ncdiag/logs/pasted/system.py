@@ -8,10 +8,16 @@ from collections.abc import Iterator
 from ncdiag.explain import Says, Signal
 from ncdiag.logs.model import Line
 
-_DF = re.compile(r"^\S+\s+(?P<size>[\d.]+[KMGTP]?i?)\s+(?P<used>[\d.]+[KMGTP]?i?)\s+(?P<free>[\d.]+[KMGTP]?i?)\s+(?P<percent>\d+)%\s+(?P<mount>/\S*)\s*$")
-_LINK = re.compile(r"^\d+: (?P<name>[\w.@-]+?)(?:@\S+)?: <(?P<flags>[A-Z_,-]+)> mtu (?P<mtu>\d+).*?(?:state (?P<state>\w+))?")
+_DF = re.compile(
+    r"^\S+\s+(?P<size>[\d.]+[KMGTP]?i?)\s+(?P<used>[\d.]+[KMGTP]?i?)\s+(?P<free>[\d.]+[KMGTP]?i?)\s+(?P<percent>\d+)%\s+(?P<mount>/\S*)\s*$"
+)
+_LINK = re.compile(
+    r"^\d+: (?P<name>[\w.@-]+?)(?:@\S+)?: <(?P<flags>[A-Z_,-]+)> mtu (?P<mtu>\d+).*?(?:state (?P<state>\w+))?"
+)
 _UNITS = {"K": 1, "M": 1 << 10, "G": 1 << 20, "T": 1 << 30, "P": 1 << 40}
-_VIRTUAL = re.compile(r"^(?:lo|docker|br-|veth|virbr|cni|flannel|cali|kube|dummy|tunl|sit|ip6tnl|bonding_masters|tailscale|wg)")
+_VIRTUAL = re.compile(
+    r"^(?:lo|docker|br-|veth|virbr|cni|flannel|cali|kube|dummy|tunl|sit|ip6tnl|bonding_masters|tailscale|wg)"
+)
 
 
 def _kib(text: str) -> float:
@@ -33,7 +39,12 @@ class FileSystems:
         if match and match["mount"].rstrip("/") == "/dev/shm":
             if int(match["percent"]) >= 95 or _kib(match["size"]) <= 64 * 1024:
                 self._small.append((match["size"], line))
-        elif match and int(match["percent"]) >= 99 and not re.match(r"/(?:snap|proc|sys|run/|boot|mnt/cdrom)", match["mount"]) and len(self._full) < 50:
+        elif (
+            match
+            and int(match["percent"]) >= 99
+            and not re.match(r"/(?:snap|proc|sys|run/|boot|mnt/cdrom)", match["mount"])
+            and len(self._full) < 50
+        ):
             self._full.append((match["mount"], match["percent"], line))
         return bool(match) or line.text.startswith("Filesystem")
 
@@ -43,10 +54,25 @@ class FileSystems:
     def signals(self) -> Iterator[Signal]:
         if self._small:
             size, line = self._small[0]
-            yield Signal("shm-too-small", Says.STRONG, f"/dev/shm is small or full (size {size})", [line.evidence()], condition=True, order=line.order)
+            yield Signal(
+                "shm-too-small",
+                Says.STRONG,
+                f"/dev/shm is small or full (size {size})",
+                [line.evidence()],
+                condition=True,
+                order=line.order,
+            )
         if self._full:
             mount, percent, line = self._full[0]
-            yield Signal("disk-full", Says.STRONG, f"{mount} is {percent}% full", [item[2].evidence() for item in self._full[:3]], {"path": mount}, condition=True, order=line.order)
+            yield Signal(
+                "disk-full",
+                Says.STRONG,
+                f"{mount} is {percent}% full",
+                [item[2].evidence() for item in self._full[:3]],
+                {"path": mount},
+                condition=True,
+                order=line.order,
+            )
 
 
 class Links:
@@ -72,17 +98,43 @@ class Links:
     def signals(self) -> Iterator[Signal]:
         for name, mtus in self._mtus.items():
             if len(mtus) > 1:
-                yield Signal("mtu-mismatch", Says.STRONG, f"{name} has different MTUs: " + ", ".join(str(mtu) for mtu in sorted(mtus)), [line.evidence() for line in mtus.values()], {"interface": name}, condition=True,
-                             order=min(line.order for line in mtus.values()))
+                yield Signal(
+                    "mtu-mismatch",
+                    Says.STRONG,
+                    f"{name} has different MTUs: " + ", ".join(str(mtu) for mtu in sorted(mtus)),
+                    [line.evidence() for line in mtus.values()],
+                    {"interface": name},
+                    condition=True,
+                    order=min(line.order for line in mtus.values()),
+                )
         if self._down:
             name, line = self._down[0]
-            yield Signal("ib-link-or-hca-fault", Says.HINT, f"interface {name} has no carrier", [line.evidence()], {"interface": name}, condition=True, order=line.order)
+            yield Signal(
+                "ib-link-or-hca-fault",
+                Says.HINT,
+                f"interface {name} has no carrier",
+                [line.evidence()],
+                {"interface": name},
+                condition=True,
+                order=line.order,
+            )
 
 
 _ENGINE = re.compile(r"\S*python\S*|VLLM\S*|ray::\S*|\S*vllm\S*|pt_main\S*|sglang\S*|\S*trtllm\S*")
-_STAT = re.compile(r"^\s*(?:(?P<user>[A-Za-z_][\w.+-]*)\s+)?(?P<pid>\d+)\s+(?:.*?\s)?(?P<state>[TtD][lsN+<]*)\s+.*?(?P<command>(?:" + _ENGINE.pattern + r").*)$")
-_PARENT = re.compile(r"^\s*(?P<pid>\d+)\s+1\s+(?:.*?\s)?(?P<command>VLLM::(?:Worker|EngineCor)\S*|sglang::\S*|pt_main_thread\S*|ray::\S*|.*multiprocessing\.(?:spawn|forkserver)\b).*$")
-_STOP = ("do_signal_stop", "ptrace_stop", "do_freezer_trap", "__refrigerator")  # wait channels of stopped and frozen processes
+_STAT = re.compile(
+    r"^\s*(?:(?P<user>[A-Za-z_][\w.+-]*)\s+)?(?P<pid>\d+)\s+(?:.*?\s)?(?P<state>[TtD][lsN+<]*)\s+.*?(?P<command>(?:"
+    + _ENGINE.pattern
+    + r").*)$"
+)
+_PARENT = re.compile(
+    r"^\s*(?P<pid>\d+)\s+1\s+(?:.*?\s)?(?P<command>VLLM::(?:Worker|EngineCor)\S*|sglang::\S*|pt_main_thread\S*|ray::\S*|.*multiprocessing\.(?:spawn|forkserver)\b).*$"
+)
+_STOP = (
+    "do_signal_stop",
+    "ptrace_stop",
+    "do_freezer_trap",
+    "__refrigerator",
+)  # wait channels of stopped and frozen processes
 
 
 class Processes:
@@ -107,7 +159,9 @@ class Processes:
         orphan = _PARENT.match(text) if self._parents else None
         if orphan and len(self.orphans) < 100:
             self.orphans[int(orphan["pid"])] = line
-        return bool(text.strip()) and (self._parents or match is not None or re.match(r"^\s*(?:\S+\s+)?\d+\s", text) is not None)
+        return bool(text.strip()) and (
+            self._parents or match is not None or re.match(r"^\s*(?:\S+\s+)?\d+\s", text) is not None
+        )
 
     def end(self, source: str) -> None:
         self._parents = False
@@ -115,4 +169,11 @@ class Processes:
     def signals(self) -> Iterator[Signal]:
         if self._stopped:
             pid, line = self._stopped[0]
-            yield Signal("rank-stopped", Says.STRONG, f"process {pid} is stopped (state T)", [item.evidence() for _, item in self._stopped[:4]], {"pid": int(pid)}, order=line.order)
+            yield Signal(
+                "rank-stopped",
+                Says.STRONG,
+                f"process {pid} is stopped (state T)",
+                [item.evidence() for _, item in self._stopped[:4]],
+                {"pid": int(pid)},
+                order=line.order,
+            )

@@ -14,7 +14,9 @@ from ncdiag.logs.model import Line
 _DEVICE = re.compile(r"(?:hca_id:\s*|^CA '|Infiniband device ')(?P<device>[\w.]+)")
 _MTU = re.compile(r"active_mtu:\s*(?P<mtu>\d+)")
 _LAYER = re.compile(r"[Ll]ink[_ ]layer:\s*(?P<layer>InfiniBand|Ethernet)")
-_STATE = re.compile(r"^\s*(?:state|State):\s*(?:\d: )?(?P<state>PORT_ACTIVE|ACTIVE|Active|PORT_DOWN|DOWN|Down|PORT_INIT|INIT|Initializing|Armed|PORT_ARMED)\b")
+_STATE = re.compile(
+    r"^\s*(?:state|State):\s*(?:\d: )?(?P<state>PORT_ACTIVE|ACTIVE|Active|PORT_DOWN|DOWN|Down|PORT_INIT|INIT|Initializing|Armed|PORT_ARMED)\b"
+)
 
 
 class Verbs:
@@ -47,11 +49,25 @@ class Verbs:
     def signals(self) -> Iterator[Signal]:
         for device, mtus in self._mtus.items():
             if len(mtus) > 1:
-                yield Signal("mtu-mismatch", Says.STRONG, f"{device or 'a device'} has different active MTUs: " + ", ".join(str(mtu) for mtu in sorted(mtus)), [line.evidence() for line in mtus.values()],
-                             {"device": device}, condition=True, order=min(line.order for line in mtus.values()))
+                yield Signal(
+                    "mtu-mismatch",
+                    Says.STRONG,
+                    f"{device or 'a device'} has different active MTUs: " + ", ".join(str(mtu) for mtu in sorted(mtus)),
+                    [line.evidence() for line in mtus.values()],
+                    {"device": device},
+                    condition=True,
+                    order=min(line.order for line in mtus.values()),
+                )
                 return
         if len(self._layers) > 1:
-            yield Signal("mixed-hca-fabrics", Says.HINT, "InfiniBand and Ethernet devices are in one node", [line.evidence() for line in self._layers.values()], condition=True, order=min(line.order for line in self._layers.values()))
+            yield Signal(
+                "mixed-hca-fabrics",
+                Says.HINT,
+                "InfiniBand and Ethernet devices are in one node",
+                [line.evidence() for line in self._layers.values()],
+                condition=True,
+                order=min(line.order for line in self._layers.values()),
+            )
 
     @property
     def up(self) -> Line | None:
