@@ -156,7 +156,9 @@ def _all_stuck(scene: Scene) -> bool:
 
 def _stuck(view: View, waiting: List[View], alone: bool) -> Claim:
     helped = view.waiting == CHILD and stages.stage(view.stage).works  # compilers and the like may wait themselves
-    confidence = LIKELY if view.waiting is not None and (waiting or alone) and not helped else POSSIBLE
+    # a program of one process that waits in its own code may just be idle: nobody is held up
+    idle = not waiting and view.stage in ("program", "unknown") and (view.state.world_size or 1) == 1
+    confidence = LIKELY if view.waiting is not None and (waiting or alone) and not helped and not idle else POSSIBLE
     on = f" and waits for {WAITING[view.waiting]}" if view.waiting else " and nothing of it moves"
     tail = f"; {names(waiting)} only wait for it" if waiting else ""
     slug = "storage-slow" if view.waiting == HUB else "rank-stuck-outside-collective"

@@ -97,7 +97,7 @@ def _print(console: Console, cause: Cause, limit: int | None) -> None:
         console.print(Text(" " * _INDENT + "not the cause, follows from it:", "dim"))
         _print_lines(console, cause.secondary, limit)
     if cause.cause not in QUIET:
-        console.print(Text(" " * _INDENT + f"ncdiag playbook {one_line(cause.playbook)}", "dim"))
+        console.print(Text(" " * _INDENT + f"ncdiag playbook run {one_line(cause.playbook)}", "dim"))
     console.print()
 
 

@@ -77,7 +77,7 @@ def _cause(cause: Cause, said: str, *, full: bool) -> Text:
     if cause.remedy:
         lines.append("\n→ ", "bold")
         lines.append(plain(cause.remedy), "default")
-        lines.append(f"\n  ncdiag playbook {one_line(cause.playbook)}", "dim")
+        lines.append(f"\n  ncdiag playbook run {one_line(cause.playbook)}", "dim")
     for evidence in cause.evidence[:EVIDENCE]:
         where = one_line(evidence.source) + (f":{evidence.line}" if evidence.line else "")
         lines.append(f"\n· {where}: {plain(evidence.text)}" if where else f"\n· {plain(evidence.text)}", "dim")

@@ -107,7 +107,7 @@ def test_text_shows_verdict_evidence_and_no_control_characters(tmp_path: Path) -
     assert (
         run.stdout.startswith("sure     shm-too-small")
         and "x.log:1" in run.stdout
-        and "ncdiag playbook shm-too-small" in run.stdout
+        and "ncdiag playbook run shm-too-small" in run.stdout
     )
     assert "\x1b" not in run.stdout and "\x07" not in run.stdout
 
