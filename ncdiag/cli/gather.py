@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -33,6 +34,7 @@ def choose_probes(folders: Sequence[str], only: Sequence[str], skip: Sequence[st
 
 def gather(everything: ProbeSet, chosen: ProbeSet, plan: Plan, options: dict[str, Any], quiet: bool) -> Snapshot:
     """Collects on the fleet. Raises click.UsageError when the fleet as a whole cannot be used."""
+    _must_be_here(options)
     request = Request(
         everything.sources(chosen),
         tuple(options["folders"]),
@@ -49,6 +51,17 @@ def gather(everything: ProbeSet, chosen: ProbeSet, plan: Plan, options: dict[str
     except FleetError as error:
         raise click.UsageError(str(error)) from None
     return Snapshot({node.node: node for node in nodes}, plan)
+
+
+def _must_be_here(options: dict[str, Any]) -> None:
+    """A pid or an interpreter that is not on this machine is a mistake, not a finding. Raises click.UsageError."""
+    if options["nodes"] != "local":
+        return
+    pid, python = options["pid"], options["python"]
+    if pid is not None and not os.path.exists(f"/proc/{pid}"):
+        raise click.UsageError(f"--pid {pid}: no such process here; see: ps -ef | grep -i vllm")
+    if python is not None and not os.path.exists(python):
+        raise click.UsageError(f"--python {python}: no such file")
 
 
 def reach(

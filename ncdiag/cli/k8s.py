@@ -20,7 +20,7 @@ def command() -> None:
 
 
 @command.command()
-@click.argument("files", nargs=-1, required=True, metavar="FILE...", type=click.Path(dir_okay=False))
+@click.argument("files", nargs=-1, required=True, metavar="FILE|-...", type=click.Path(dir_okay=False, allow_dash=True))
 @click.option(
     "--weights-gib",
     type=click.FloatRange(0, min_open=True),

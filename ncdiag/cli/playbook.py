@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +19,7 @@ from ncdiag.playbook.loader import load, names
 from ncdiag.playbook.marks import PlaybookError
 from ncdiag.playbook.schema import RISKS, AskStep, Playbook, RemedyStep
 from ncdiag.playbook.words import in_words
+from ncdiag.report.console import plain
 
 own_folder = click.option(
     "--playbooks",
@@ -175,7 +177,8 @@ def run_command(
     from ncdiag.playbook.runner import Nobody, Walk
     from ncdiag.playbook.targets import Target
 
-    name = _chosen(name, findings)
+    told = click.get_current_context().get_parameter_source("nodes") is not click.core.ParameterSource.DEFAULT
+    name = _chosen(name, findings, anywhere=told)
     env_file: Path | None = options["env_file"]
     target = Target(
         nodes,
@@ -258,8 +261,12 @@ def _pairs(given: tuple[str, ...], option: str) -> dict[str, str]:
     return pairs
 
 
-def _chosen(name: str | None, findings: Path | None) -> str:
-    """The playbook's name: as given, or of the first cause in a result. Raises click.UsageError."""
+def _chosen(name: str | None, findings: Path | None, anywhere: bool) -> str:
+    """The playbook's name: as given, or of the first cause in a result. Raises click.UsageError.
+
+    A cause of another machine is not looked for on this one by accident: that walk would end `clear`. `anywhere`: the
+    person named the nodes.
+    """
     from ncdiag.playbook.findings import first_cause
 
     if (name is None) == (findings is None):
@@ -268,8 +275,14 @@ def _chosen(name: str | None, findings: Path | None) -> str:
         return name
     assert findings is not None
     try:
-        cause = first_cause(findings)
+        cause, node = first_cause(findings)
     except ValueError as error:
         raise click.UsageError(str(error)) from None
+    here = socket.gethostname()
+    if node is not None and node != here and not anywhere:
+        raise click.UsageError(
+            f"{findings}: {cause} was found on {plain(node)}, and this is {here}: give --nodes ssh:{plain(node)}, "
+            "or --nodes local to look here all the same"
+        )
     click.echo(f"{findings}: {cause}", err=True)
     return cause

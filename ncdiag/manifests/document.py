@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Union
 
+import click
 import yaml
 
 MAX_BYTES = 2 << 20
@@ -63,7 +64,7 @@ def sequence(value: object) -> list[Any]:
 def read(path: str) -> list[Document]:
     """Every object in one file. Raises ManifestError."""
     try:
-        with open(path, "rb") as file:
+        with click.open_file(path, "rb") as file:  # `-` is standard input
             raw = file.read(MAX_BYTES + 1)
     except OSError as error:
         raise ManifestError(f"{path}: {error.strerror}") from None

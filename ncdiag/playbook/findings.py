@@ -12,10 +12,11 @@ from ncdiag.playbook.loader import exists
 MAX_BYTES = 256 << 20
 
 
-def first_cause(path: Path) -> str:
-    """The first cause that has a playbook: `causes` come ranked, `findings` from `fail` to `warn` in their order.
+def first_cause(path: Path) -> tuple[str, str | None]:
+    """The first cause that has a playbook, and the node it was found on (None where none is named).
 
-    `triage` where no cause is named. Raises ValueError in one sentence.
+    `causes` come ranked, `findings` from `fail` to `warn` in their order; `triage` where no cause is named. Raises
+    ValueError in one sentence.
     """
     try:
         if path.stat().st_size > MAX_BYTES:
@@ -26,18 +27,26 @@ def first_cause(path: Path) -> str:
     if not isinstance(data, dict) or data.get("schema") != SCHEMA or not {"causes", "findings"} & set(data):
         raise ValueError(f"{path}: not a result of schema {SCHEMA} with causes or findings")
     ranked = _causes(data) or _findings(data)
-    return next((cause for cause in ranked if exists(cause)), "triage")
+    return next(((cause, node) for cause, node in ranked if exists(cause)), ("triage", None))
 
 
-def _causes(data: dict[str, Any]) -> list[str]:
+def _causes(data: dict[str, Any]) -> list[tuple[str, str | None]]:
     entries = [entry for entry in _entries(data, "causes") if entry.get("confidence") in CONFIDENCES]
-    return [str(entry.get("playbook") or entry.get("cause")) for entry in entries]
+    return [(str(entry.get("playbook") or entry.get("cause")), _node(entry)) for entry in entries]
 
 
-def _findings(data: dict[str, Any]) -> list[str]:
+def _findings(data: dict[str, Any]) -> list[tuple[str, str | None]]:
     entries = [entry for entry in _entries(data, "findings") if entry.get("cause")]
     order = (Status.FAIL.value, Status.WARN.value)
-    return [str(entry["cause"]) for status in order for entry in entries if entry.get("status") == status]
+    return [
+        (str(entry["cause"]), _node(entry)) for status in order for entry in entries if entry.get("status") == status
+    ]
+
+
+def _node(entry: dict[str, Any]) -> str | None:
+    where = entry.get("where")
+    node = where.get("node") if isinstance(where, dict) else None
+    return node if isinstance(node, str) and node else None
 
 
 def _entries(data: dict[str, Any], key: str) -> list[dict[str, Any]]:

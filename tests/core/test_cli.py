@@ -111,6 +111,8 @@ def test_no_planted_secret_leaves(tmp_path: Path) -> None:
         (["preflight", "--env-file", "/no/such"], "No such file"),
         (["preflight", "-o", "/no/such/file"], "cannot write"),
         (["collect", "--record"], "--record writes a tree"),
+        (["preflight", "--pid", "4194305"], "no such process here"),
+        (["preflight", "--python", "/no/such"], "no such file"),
         (["nonsense"], "No such command"),
     ],
 )

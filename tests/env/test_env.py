@@ -187,7 +187,7 @@ def test_a_running_process(tmp_path: Path) -> None:
     (("--check", "-", "--as", "ray"), "a comparison is a report"),
     (("--explain", "NCCL_SOCKET_IFNAM"), "did you mean NCCL_SOCKET_IFNAME?"),
     (("--explain", "NO_SUCH_THING_AT_ALL"), "is no variable known here\n"),
-    (("--pid", "999999999"), None),
+    (("--pid", "999999999"), "no such process here"),
 ])  # fmt: skip
 def test_mistakes(arguments: tuple[str, ...], said: str | None) -> None:
     done = env(*arguments)
