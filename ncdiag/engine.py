@@ -12,7 +12,7 @@ import sys
 from dataclasses import dataclass
 from typing import Any, Dict, Iterator, List, Optional, Tuple
 
-from ncdiag.host import Host, HostError
+from ncdiag.host import Absent, Host, HostError
 
 ENGINE_COMMAND = re.compile(
     r"VLLM::|vllm[ /]serve|(?:^|/)vllm\0|vllm\.entrypoints|ray::RayWorker(?:Proc|Wrapper)|sglang\.launch_server"
@@ -203,3 +203,15 @@ def python_version(host: Host, engine: Engine, folders: List[str]) -> Optional[s
         if match:
             return match.group(1)
     return None
+
+
+def absent(host: Host, path: str) -> bool:
+    """Whether a path that a variable names is certainly not there for the process under look; a recording cannot tell."""
+    root = "/proc/%d/root" % host.pid if host.pid is not None and not host.recorded else ""
+    try:
+        host.stat(root + path)
+    except Absent:
+        return not host.recorded
+    except HostError:
+        pass
+    return False

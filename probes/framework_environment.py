@@ -11,8 +11,8 @@ from __future__ import annotations
 import re
 from typing import Any, Dict, Iterator, List, Optional, TypedDict
 
-from ncdiag import parity
-from ncdiag.host import Absent, Host, HostError
+from ncdiag import engine, parity
+from ncdiag.host import Host, HostError
 from ncdiag.model import Finding, Probe, Snapshot, fail, ok, unknown, warn
 from ncdiag.nccl import frameworks
 from ncdiag.nccl.node import several
@@ -47,18 +47,7 @@ def collect(host: Host) -> Facts:
         return {"environ": None, "reason": str(error), "absent": []}
     environ = {name: value for name, value in told.items() if WANTED.match(name)}
     preloaded = [path for path in re.split(r"[:\s]+", environ.get("LD_PRELOAD", "")) if path.startswith("/")]
-    return {"environ": environ, "reason": None, "absent": [path for path in preloaded if _absent(host, path)]}
-
-
-def _absent(host: Host, path: str) -> bool:
-    root = "/proc/%d/root" % host.pid if host.pid is not None and not host.recorded else ""
-    try:
-        host.stat(root + path)
-    except Absent:
-        return not host.recorded
-    except HostError:
-        pass
-    return False
+    return {"environ": environ, "reason": None, "absent": [path for path in preloaded if engine.absent(host, path)]}
 
 
 def judge(snapshot: Snapshot) -> Iterator[Finding]:

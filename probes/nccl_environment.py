@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from typing import Any, Dict, Iterator, List, Mapping, Optional, TypedDict
 
-from ncdiag import parity
-from ncdiag.host import Absent, Host, HostError
+from ncdiag import engine, parity
+from ncdiag.host import Host, HostError
 from ncdiag.model import Finding, Probe, Snapshot, fail, ok, skip, unknown, warn
 from ncdiag.nccl import contradictions, environment
 from ncdiag.nccl.environment import Setting
@@ -84,18 +84,7 @@ def collect(host: Host) -> Facts:
     folder = environ.get("NCCL_DEBUG_FILE", "").rpartition("/")[0]
     if folder.startswith("/") and "%" not in folder:
         paths.append(folder)
-    return {"environ": environ, "reason": None, "absent": [path for path in paths if _absent(host, path)]}
-
-
-def _absent(host: Host, path: str) -> bool:
-    root = "/proc/%d/root" % host.pid if host.pid is not None and not host.recorded else ""
-    try:
-        host.stat(root + path)
-    except Absent:
-        return not host.recorded
-    except HostError:
-        pass
-    return False
+    return {"environ": environ, "reason": None, "absent": [path for path in paths if engine.absent(host, path)]}
 
 
 def judge(snapshot: Snapshot) -> Iterator[Finding]:
