@@ -17,8 +17,8 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
-from tests.lab.hosts import lab  # noqa: E402
-from tests.lab.sshd import Ssh  # noqa: E402
+from ncdiag.drill.hosts import lab  # noqa: E402
+from ncdiag.drill.sshd import Ssh  # noqa: E402
 
 A_FARM = 14
 """Nodes that one sshd stands for: it listens on 16 addresses at most."""

@@ -41,6 +41,7 @@ LAYERS = [
     "reach",
     "bandwidth",
     "bringup",
+    "drill",
     "metrics",
     "manifests",
     "oncall",

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import psutil
 
-from .hosts import LabHost
+from ncdiag.drill.hosts import LabHost
 
 CPU = Path("/sys/fs/cgroup/cpu")
 UNIFIED = Path("/sys/fs/cgroup")

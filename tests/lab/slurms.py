@@ -7,7 +7,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from .hosts import Lab, LabHost, end, wait_for
+from ncdiag.drill.hosts import Lab, LabHost, end, wait_for
 
 PROGRAMS = ("slurmctld", "slurmd", "munged")
 

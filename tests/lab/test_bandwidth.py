@@ -15,9 +15,11 @@ from typing import Any
 import psutil
 import pytest
 
-from . import engines, links
-from .hosts import Lab, lab, usable, wait_for
-from .sshd import Ssh
+from ncdiag.drill import engines
+from ncdiag.drill.hosts import Lab, lab, usable, wait_for
+from ncdiag.drill.sshd import Ssh
+
+from . import links
 
 ROOT = Path(__file__).parent.parent.parent
 pytestmark = [

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from . import engines, rays
-from .hosts import Lab, lab, usable, wait_for
+from ncdiag.drill import engines, rays
+from ncdiag.drill.hosts import Lab, lab, usable, wait_for
 
 ROOT = Path(__file__).parent.parent.parent
 pytestmark = [

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from . import engines
-from .bench import make_model
-from .faults import FAULTS
-from .hosts import usable
-from .matrix import run
+from ncdiag.drill import engines
+from ncdiag.drill.attempt import run
+from ncdiag.drill.bench import make_model
+from ncdiag.drill.faults import FAULTS
+from ncdiag.drill.hosts import usable
 
 NEEDS = ("vllm", "torch", "ray", "transformers", "click")
 pytestmark = [

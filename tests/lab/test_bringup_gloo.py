@@ -6,10 +6,10 @@ import shutil
 
 import pytest
 
-from . import engines
-from .faults import FAULTS
-from .hosts import usable
-from .matrix import run
+from ncdiag.drill import engines
+from ncdiag.drill.attempt import run
+from ncdiag.drill.faults import FAULTS
+from ncdiag.drill.hosts import usable
 
 pytestmark = [
     pytest.mark.lab,

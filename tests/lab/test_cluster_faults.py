@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from .hosts import Lab, lab, usable
-from .sshd import Ssh
+from ncdiag.drill.hosts import Lab, lab, usable
+from ncdiag.drill.sshd import Ssh
 
 ROOT = Path(__file__).parent.parent.parent
 FAKETIME = sorted(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"))

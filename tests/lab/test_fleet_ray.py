@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from . import engines, rays
-from .hosts import Lab, lab, usable
+from ncdiag.drill import engines, rays
+from ncdiag.drill.hosts import Lab, lab, usable
 
 ROOT = Path(__file__).parent.parent.parent
 pytestmark = [

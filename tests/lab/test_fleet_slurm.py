@@ -14,8 +14,9 @@ from typing import Any
 
 import pytest
 
+from ncdiag.drill.hosts import Lab, lab, usable, wait_for
+
 from . import slurms
-from .hosts import Lab, lab, usable, wait_for
 from .slurms import Slurm
 
 ROOT = Path(__file__).parent.parent.parent

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from .hosts import lab, usable
-from .sshd import Ssh
+from ncdiag.drill.hosts import lab, usable
+from ncdiag.drill.sshd import Ssh
 
 ROOT = Path(__file__).parent.parent.parent
 pytestmark = [

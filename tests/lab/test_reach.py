@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from .hosts import Lab, lab, usable
-from .sshd import Ssh
+from ncdiag.drill.hosts import Lab, lab, usable
+from ncdiag.drill.sshd import Ssh
 
 ROOT = Path(__file__).parent.parent.parent
 NODES = ("gpu01", "gpu02", "gpu03", "gpu04")

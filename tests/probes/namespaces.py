@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -32,9 +33,23 @@ def namespace(name: str, commands: Sequence[str]) -> Iterator[str]:
     try:
         for command in ("link set lo up", *commands):
             subprocess.run(["ip", "-n", name, *command.split()], check=True)
+        settled(name)
         yield name
     finally:
         subprocess.run(["ip", "netns", "del", name], check=True)
+
+
+def settled(name: str) -> None:
+    """Waits until every link with a carrier is said to be up: the kernel says so up to a second later, of a bridge after its ports."""
+    quiet = 0
+    for _ in range(100):
+        told = subprocess.run(["ip", "-n", name, "-json", "link"], capture_output=True, text=True, check=True).stdout
+        late = [link for link in json.loads(told) if "LOWER_UP" in link["flags"] and link["operstate"] == "DOWN"]
+        quiet = 0 if late else quiet + 1
+        if quiet == 2:
+            return
+        time.sleep(0.05)
+    raise RuntimeError(f"{name}: {', '.join(link['ifname'] for link in late)} did not come up")
 
 
 def python_in(name: str, program: str, *arguments: str, python: str = sys.executable) -> object:

@@ -16,7 +16,7 @@ from ncdiag.host import Recorded
 from ncdiag.model import Finding, NodeFacts, Plan, Snapshot
 from ncdiag.tree import open_tree
 from tests.probes.judging import PROBES, interfaces, judged
-from tests.probes.namespaces import namespace, needs_root, python_in
+from tests.probes.namespaces import namespace, needs_root, python_in, settled
 
 TREES = Path(__file__).parent.parent / "trees"
 WRONG = "socket-ifname-wrong"
@@ -276,6 +276,8 @@ def test_a_decoy_on_one_of_two_real_nodes() -> None:
             f"-n {two} link set eth0 up",
         ):
             subprocess.run(["ip", *command.split()], check=True)
+        settled(one)
+        settled(two)
         nodes = {}
         for node_name, place in (("a", one), ("b", two)):
             told = python_in(

@@ -7,7 +7,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -21,6 +20,7 @@ from .hosts import Lab, end, lab
 from .sshd import Ssh
 
 ROOT = Path(__file__).parent.parent.parent
+"""What makes ncdiag importable for the interpreter of the engines."""
 JOB = Path(__file__).with_name("job.py")
 PLATFORM = Path(__file__).with_name("rayplat")
 PORT = 29501
@@ -327,7 +327,3 @@ def make_model(folder: Path, *sizes: str) -> Path:
             capture_output=True,
         )
     return folder
-
-
-if __name__ == "__main__":
-    sys.exit("run python -m tests.lab.matrix")

@@ -5,15 +5,9 @@ import ctypes
 import datetime
 import os
 import signal
-import sys
 import time
 
-ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: no rank outlives its test
-
-import torch  # noqa: E402
-import torch.distributed as dist  # noqa: E402
-
-FAULT, RANK = os.environ.get("FAULT", ""), int(os.environ["RANK"])
+FAULT, RANK = os.environ.get("FAULT", ""), int(os.environ.get("RANK", "0"))
 
 
 def load():
@@ -36,14 +30,23 @@ def load():
         raise ValueError("the tokenizer of this rank cannot be read: vocab.json is not JSON")
 
 
-print(f"rank {RANK} starts", flush=True)
-dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=600))
-print(f"rank {RANK} has met the others", flush=True)
-load()
-print(f"rank {RANK} has loaded", flush=True)
-for _ in range(int(os.environ.get("STEPS", "8"))):
-    dist.all_reduce(torch.ones(1 << 16))
-    time.sleep(0.25)
-print(f"rank {RANK} is done", flush=True)
-dist.destroy_process_group()
-sys.exit(0)
+def main():
+    """The life of the rank."""
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: no rank outlives its test
+    import torch
+    import torch.distributed as dist
+
+    print(f"rank {RANK} starts", flush=True)
+    dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=600))
+    print(f"rank {RANK} has met the others", flush=True)
+    load()
+    print(f"rank {RANK} has loaded", flush=True)
+    for _ in range(int(os.environ.get("STEPS", "8"))):
+        dist.all_reduce(torch.ones(1 << 16))
+        time.sleep(0.25)
+    print(f"rank {RANK} is done", flush=True)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

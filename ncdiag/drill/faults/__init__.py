@@ -1,0 +1,8 @@
+"""The faults of a start, by name; importing the rooms fills the table."""
+
+from __future__ import annotations
+
+from . import addresses, files, healthy, layout, network, ranks, ray
+from .base import FAULTS, Fault
+
+__all__ = ["FAULTS", "Fault", "addresses", "files", "healthy", "layout", "network", "ranks", "ray"]
