@@ -64,7 +64,7 @@ def _balancing(node: str) -> Finding:
         source="/proc/sys/kernel/numa_balancing",
         observed=1,
         expected=0,
-        cause="gpu-throttled",
+        cause="numa-balancing",
         remedy="sysctl kernel.numa_balancing=0",
     )
 

@@ -29,7 +29,8 @@ def test_balancing() -> None:
     machine = eight_rails().file("/proc/sys/kernel/numa_balancing", "1")
     for node in ("node0", "node1"):
         machine.tree.add_folder(f"/sys/devices/system/node/{node}")
-    assert "numa_balancing" in graver(judged("numa-affinity", machine))[0].summary
+    finding = graver(judged("numa-affinity", machine))[0]
+    assert "numa_balancing" in finding.summary and finding.cause == "numa-balancing"
 
 
 def test_nodes_that_differ() -> None:
