@@ -46,13 +46,14 @@ class Speakers:
         return thread
 
     def _by_words(self, head: bytes, at: At) -> Thread:
-        """Where a time stamp makes all prefixes differ, their last two words are known."""
+        """Where a time stamp makes all prefixes differ, their last two words are known: `HOST:PID:TID [DEV]`, not the place in NCCL's code."""
         words = head.rsplit(None, 2)
-        key = (words[-2], words[-1]) if len(words) > 1 else (b"", head)
+        whole = len(words) > 1 and words[-1].startswith(b"[")
+        key = (words[-2], words[-1]) if whole else (b"", head)
         thread = self._tails.get(key)
         if thread is None:
             thread = self._speaker_thread(speaker(head), at)
-            if len(self._tails) < CACHE_LIMIT and thread.process.facts.pid is not None:
+            if whole and len(self._tails) < CACHE_LIMIT and thread.process.facts.pid is not None:
                 self._tails[key] = thread
         if len(self.heads) < CACHE_LIMIT:
             self.heads[head] = thread

@@ -201,3 +201,15 @@ def test_messages_without_any_prefix() -> None:
 
 def test_kinds_are_listed_once_as_harmless_or_not() -> None:
     assert {pattern.kind for pattern in events.PATTERNS} | {"diagnostics"} >= events.HARMLESS
+
+
+@pytest.mark.parametrize("stamp", ["", "2026-11-29T16:53:57.{}Z stdout F ", "[2026-11-29 16:53:{}] "])
+def test_the_same_place_in_the_code_is_not_the_same_speaker(stamp: str) -> None:
+    lines = [
+        stamp.format(10 + number)
+        + f"gpu{number}:1{number}:2{number} [0] misc/socket.cc:484 NCCL WARN Connect to 192.0.2.{number}<5> failed : Connection refused"
+        for number in (1, 2)
+    ]
+    parser = NcclLog()
+    parser.feed("job.log", "\n".join(lines).encode())
+    assert [(event.host, event.pid) for event in parser.finish().events] == [("gpu1", 11), ("gpu2", 12)]
