@@ -20,14 +20,13 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol
 
 from ncdiag import payload
+from ncdiag.bringup.limit import ANSWER_S
 from ncdiag.bringup.node import MARK, Node
 from ncdiag.fleet import FleetError
 from ncdiag.fleet.remote import INTERPRETERS, NO_PYTHON
 from ncdiag.fleet.ssh import CONNECT_TIMEOUT_S, SshFleet
 from ncdiag.processes import stacks
 
-ANSWER_S = 30.0
-"""How long one node may take for one look."""
 LOADER = """
 import os, sys
 size = int(sys.stdin.buffer.readline())
@@ -112,11 +111,11 @@ class Agent:
         for line in self._process.stderr:
             self._errors = [*self._errors[-20:], line]
 
-    def _start(self) -> bool:
+    def _start(self, answer_s: float) -> bool:
         """Sends the program and waits until it is there."""
         content = packed(self.module)
         self._write(b"%d\n" % len(content) + content)
-        hello = self._read(time.monotonic() + ANSWER_S)
+        hello = self._read(answer_s)
         if hello is None:
             return False
         self._started = True
@@ -137,8 +136,9 @@ class Agent:
             self._process.stdin.write(data)
             self._process.stdin.flush()
 
-    def _read(self, deadline: float) -> Answer | None:
+    def _read(self, answer_s: float) -> Answer | None:
         assert self._process.stdout
+        deadline = time.monotonic() + answer_s
         descriptor = self._process.stdout.fileno()
         while True:
             line, newline, rest = self._buffer.partition(b"\n")
@@ -149,7 +149,7 @@ class Agent:
                     return answer
                 continue
             if not select.select([descriptor], [], [], max(deadline - time.monotonic(), 0))[0]:
-                self.error = f"no answer within {ANSWER_S:g} s"
+                self.error = f"no answer within {answer_s:.2g} s"
                 return None
             data = os.read(descriptor, 1 << 20)
             if not data:
@@ -169,10 +169,11 @@ class Agent:
     def look(self, full: bool, extra: Mapping[str, Any]) -> list[Answer]:
         if self._process.poll() is not None and not self.error:
             self.error = self._reason()
-        if self.error or not (self._started or self._start()):
+        answer_s = float(extra.get("answer_s", ANSWER_S))
+        if self.error or not (self._started or self._start(answer_s)):
             return [{"node": self.name, "error": self.error}]
         self._write(json.dumps({**extra, **self.request, "full": full}).encode() + b"\n")
-        answer = self._read(time.monotonic() + ANSWER_S)
+        answer = self._read(answer_s)
         return [{"node": self.name, "error": self.error}] if answer is None else answer.get("nodes") or [answer]
 
     def close(self) -> None:

@@ -12,7 +12,7 @@ from typing import Any, Dict, Iterable, List, Mapping, Optional, Set, Tuple
 from ncdiag import redact
 from ncdiag.host import Host, HostError
 from ncdiag.model import RankState
-from ncdiag.processes import progress, ranks, ray, roles, stacks
+from ncdiag.processes import kernel, progress, ranks, ray, roles, stacks
 from ncdiag.processes.family import FamilyError
 from ncdiag.processes.look import Options
 from ncdiag.processes.machine import Machine, option, rendezvous
@@ -23,8 +23,11 @@ MARK = "ncdiag-look "
 """How a line of the answer begins; whatever else a login prints is passed over."""
 QUICK = Options(window_s=0.2, native="none", budget_s=8.0)
 FULL = Options(window_s=3.0, native="auto", variables=True, budget_s=20.0)
+SHORT = Options(window_s=1.5, native="auto", variables=True, budget_s=4.0)
+"""A full look when the time for the start has run out."""
 TAIL_BYTES = 256 << 10
 LINES = 400
+OTHERS = 10
 _ENGINE = ("api-server", "engine-core", "worker", "headless", "ray-worker", "coordinator")
 _REMEMBERED = ("worker", "ray-worker", "script", "engine-core", "headless", "api-server")
 POLL_S = 0.05
@@ -57,9 +60,10 @@ class Node:
             time.sleep(POLL_S)
 
     def look(self, request: Mapping[str, Any]) -> Dict[str, Any]:
-        """`request`: `pids` or `guard` (whose descendants are meant), else `meeting`, `job`; `full`; `files` to read.
+        """`request`: `pids` or `guard` (whose descendants are meant), else `meeting`, `job`; `full`, `short`; `files` to read.
 
-        The answer: `node`, `states`, `logs` (name -> last lines), `job` (of Ray), `notes`, `ended_ago_s` (pid -> seconds since its end), `oom_kills`.
+        The answer: `node`, `states`, `logs` (name -> last lines), `job` (of Ray), `notes`, `ended_ago_s` (pid -> seconds since its end), `oom_kills`,
+        and where nothing of an engine is among the descendants, `others`: what they are, each with pid, command, state, wchan and `progress` since the last look.
         """
         answer: Dict[str, Any] = {
             "node": self.host.node,
@@ -77,6 +81,8 @@ class Node:
                 states = self._sample(machine, pids, own, request, answer)
             except FamilyError as error:
                 answer["notes"].append(str(error))
+        elif request.get("guard") or request.get("pids"):
+            answer["others"] = self._others(machine, request)
         states += self._ended(machine, states)
         answer["states"] = [state.as_dict() for state in states]
         self._alive = {
@@ -115,7 +121,7 @@ class Node:
         self, machine: Machine, pids: List[int], own: Set[int], request: Mapping[str, Any], answer: Dict[str, Any]
     ) -> List[RankState]:
         full = bool(request.get("full"))
-        sampler = Sampler(self.host, pids, FULL if full else QUICK)
+        sampler = Sampler(self.host, pids, (SHORT if request.get("short") else FULL) if full else QUICK)
         for pid in [
             pid for pid in sampler.family if pid == request.get("guard") or (pid not in own and not self._near(pid))
         ]:
@@ -200,6 +206,27 @@ class Node:
             ]
             return chosen, {proc.pid for proc in below}
         return self._search(machine, request), set()
+
+    def _others(self, machine: Machine, request: Mapping[str, Any]) -> List[Dict[str, Any]]:
+        """The first of the processes that were started or attached to and are of no engine."""
+        tops = [request["guard"]] if request.get("guard") else list(request["pids"])
+        below = {proc.pid: proc for top in tops for proc in machine.below(top)}
+        below.update({top: machine.processes[top] for top in tops if top in machine.processes})
+        chosen = [proc for proc in below.values() if proc.pid != request.get("guard") and proc.state not in ("Z", "X")]
+        return [self._other(proc) for proc in sorted(chosen, key=lambda proc: proc.pid)[:OTHERS]]
+
+    def _other(self, proc: Proc) -> Dict[str, Any]:
+        now, before = progress.look(self.host, proc.pid), self._counters.get(proc.pid)
+        moved = progress.between(before, now) if now is not None and before is not None else None
+        if now is not None:
+            self._counters[proc.pid] = now
+        return {
+            "pid": proc.pid,
+            "command": redact.text(proc.command)[:200],
+            "state": proc.state,
+            "wchan": kernel.look(self.host, proc.pid).wchan,
+            "progress": asdict(moved) if moved is not None else None,
+        }
 
     def _search(self, machine: Machine, request: Mapping[str, Any]) -> List[int]:
         """Without a pid: who meets at the same place, who is of the same Ray job, else every engine of several nodes."""

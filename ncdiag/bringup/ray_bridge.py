@@ -16,6 +16,7 @@ from typing import Any, Dict, List, Mapping, Set
 from ncdiag.bringup.serve import MARK
 
 TASK_S = 20.0
+"""How long the tasks of one look may take; less where the request gives its answer less time."""
 CONNECT_S = 5.0
 INLINE = 90_000
 """Bytes of an argument that still travel with the call itself. Larger ones, and larger results, go from one node's object store to the
@@ -92,6 +93,7 @@ class Bridge:
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         ray, waiting, answers = self.ray, {}, []
+        task_s = min(TASK_S, max(request.get("answer_s", TASK_S) - 1, 2.0))
         for info in ray.nodes():
             name = info["NodeManagerHostname"]
             if not info["Alive"]:
@@ -108,8 +110,8 @@ class Bridge:
                 if info["NodeID"] in self._without_py_spy
                 else []
             )
-            waiting[task.remote(self.content, _RUN, text, TASK_S - 2, *pieces)] = name, info["NodeID"]
-        ready, late = ray.wait(list(waiting), num_returns=len(waiting), timeout=TASK_S)
+            waiting[task.remote(self.content, _RUN, text, max(task_s - 2, 1.5), *pieces)] = name, info["NodeID"]
+        ready, late = ray.wait(list(waiting), num_returns=len(waiting), timeout=task_s)
         for reference in ready:
             try:
                 name, node_id = waiting[reference]
@@ -127,7 +129,7 @@ class Bridge:
                 )
         for reference in late:
             ray.cancel(reference, force=True)
-            answers.append({"node": waiting[reference][0], "error": "no answer through Ray within %g s" % TASK_S})
+            answers.append({"node": waiting[reference][0], "error": "no answer through Ray within %g s" % task_s})
         return answers
 
 

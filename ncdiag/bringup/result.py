@@ -46,7 +46,8 @@ class Result:
     """How a watch ended."""
 
     outcome: str
-    """`ready`, `finished` (the command ended well), `failed`, `stalled`, `timeout`, `interrupted`."""
+    """`ready`, `finished` (a job, or what had been up, ended well), `ended` (the command ended well, but nothing came up), `failed`, `stalled`,
+    `timeout`, `interrupted`."""
     took_s: float
     timeline: Timeline
     check: Check | None = None

@@ -18,6 +18,7 @@ from ncdiag.bringup import command
 from ncdiag.bringup.agents import Eyes, Local, open_nodes, ray_agent
 from ncdiag.bringup.attached import Attached, engine_of, environment
 from ncdiag.bringup.follow import Files
+from ncdiag.bringup.guard import GRACE_S
 from ncdiag.bringup.output import Output
 from ncdiag.bringup.result import LogsOnly, Result
 from ncdiag.bringup.stall import Picture
@@ -32,6 +33,8 @@ from ncdiag.model import SCHEMA, RankState
 from ncdiag.report import bringup as report
 
 HOOK_S = 30.0
+SHORT_GRACE_S = 3.0
+"""How long a command whose time is over may take to end before it is killed."""
 
 
 class SessionError(Exception):
@@ -112,7 +115,7 @@ class Session:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._child is not None:
-            self._child.stop()
+            self._child.stop(SHORT_GRACE_S if self._watch is not None and self._watch.limit.over else GRACE_S + 5)
         self._eyes.close()
         self.screen.close()
         if self._file is not None:
@@ -279,6 +282,7 @@ class Session:
             "outcome": result.outcome,
             "started_at": round(result.started_at, 2),
             "took_s": result.took_s,
+            "timeout_s": self._timeout_s,
             "exit_status": self._child.exit if self._child is not None else None,
             "check": result.check.as_dict() if result.check is not None else None,
             "summary": result.summary.as_dict() if result.summary is not None else None,

@@ -122,8 +122,8 @@ class Child:
         """SIGKILL to all of it, now."""
         self._tell(b"kill")
 
-    def stop(self, patience_s: float = 15.0) -> bool:
-        """Ends the command and all it started; SIGKILL after the guard's grace. False when something is left."""
+    def stop(self, patience_s: float = GRACE_S + 5) -> bool:
+        """Ends the command and all it started; SIGKILL after `patience_s` or the guard's grace. False when something is left."""
         self._tell(b"term")
         deadline = time.monotonic() + patience_s
         while not self.over and time.monotonic() < deadline:

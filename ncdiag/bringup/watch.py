@@ -6,9 +6,10 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ncdiag.bringup import ready, verdicts
+from ncdiag.bringup import no_engine, ready, verdicts
 from ncdiag.bringup.agents import Eyes
 from ncdiag.bringup.command import Engine
+from ncdiag.bringup.limit import Limit
 from ncdiag.bringup.output import Output
 from ncdiag.bringup.result import LogsOnly, Process, Result, Voice
 from ncdiag.bringup.stall import Picture, Stall, signature
@@ -52,11 +53,11 @@ class Watch:
         """Set from outside (a signal): the watch ends at the next chance."""
         self._said: tuple[object, ...] | None = None
         self._oom_before: dict[str, int] = {}
-        self._left = self._exit_seen = False
+        self._left = self._exit_seen = self.was_up = False
         self._halted: set[object] = set()
         self._asker: ready.Asker | None = None
         self._by_ranks = engine.headless or by_ranks
-        self._extra, self._stop_on_stall, self._timeout_s = extra, stop_on_stall, timeout_s
+        self._extra, self._stop_on_stall, self.limit = extra, stop_on_stall, Limit(timeout_s)
 
     @property
     def at_s(self) -> float:
@@ -75,16 +76,16 @@ class Watch:
                     return self._came_up()
                 if self._concludes(picture) and self._stop_on_stall:
                     return self._result("stalled", self.verdict.causes if self.verdict else [])
-                if self._timeout_s is not None and self.at_s > self._timeout_s:
-                    return self._timed_out(picture)
                 self._pause()
+                if self.limit.over:
+                    return self._timed_out(picture)
         finally:
             if self._asker is not None:
                 self._asker.close()
 
     def until_end(self) -> Result:
         """After it came up: until it ends; a stall while it serves is said as before."""
-        self._timeout_s = None
+        self.limit.lift()
         while True:
             picture = self._look()
             if self.stopping:
@@ -98,7 +99,7 @@ class Watch:
     def _pause(self, serving: bool = False) -> None:
         usual_s = SERVING_S if serving else max(PERIOD_S, LOAD * self.eyes.cost_s)
         period_s = PERIOD_S / 2 if self.stall.suspects else usual_s
-        until = time.monotonic() + period_s
+        until = time.monotonic() + min(period_s, self.limit.left_s)
         while (
             time.monotonic() < until
             and not self.stopping
@@ -109,15 +110,19 @@ class Watch:
             time.sleep(0.05)
 
     def _look(self) -> Picture:
-        self.answers = list(self.eyes.look(False, self._extra(self.states)))
+        self.answers = self._ask(full=False)
         self.errors = verdicts.errors_of(self.answers)
         self.states = verdicts.states_of(self.answers)
         self.output.lend(self.states)
         self._oom()
-        picture = self.stall.see(time.monotonic(), self.states, self.output.news_at)
+        now = time.monotonic()
+        picture = self.stall.see(now, self.states, now if no_engine.moves(self.answers) else self.output.news_at)
         self.timeline.see(self.at_s, picture.views, self._ends())
         self.voice.show(self.at_s, picture, self.timeline, self.errors)
         return picture
+
+    def _ask(self, full: bool) -> list[Mapping[str, Any]]:
+        return list(self.eyes.look(full, {**self._extra(self.states), **self.limit.of_look(full)}))
 
     def _ends(self) -> dict[tuple[str, int], float]:
         """(node, pid) -> when it ended, in seconds since the start."""
@@ -170,9 +175,13 @@ class Watch:
                 return None
         attached_and_silent = self.process.exit is None and not verdicts.logs_of(self.answers, self.output)
         if (self.process.exit == 0 and not self._left) or attached_and_silent:
-            return self._result("finished")
+            return self._result("finished" if self._was_job() or self.was_up else "ended")
         self._look()
         return self._result("failed", self._failure(self.answers))
+
+    def _was_job(self) -> bool:
+        """Whether what ended well was a job of ranks, which comes to its end; a server that ends has not come up."""
+        return not self.engine.serves and any(row.rank is not None for row in self.timeline.rows)
 
     def _failure(self, answers: Sequence[Mapping[str, Any]]) -> list[Cause]:
         return verdicts.failure(answers, self.states, self.output, self.timeline, self.process.exit, self._oom())
@@ -180,13 +189,14 @@ class Watch:
     def _came_up(self) -> Result:
         check = self._asker.check if self._asker is not None else None
         if check is not None and check.error:
-            answers = self.eyes.look(True, self._extra(self.states))
+            answers = self._ask(full=True)
             self._conclude(answers)
             causes = self._failure(answers)
             if self.verdict is not None and self.verdict.kind in ("hang", "failed"):
                 causes = self.verdict.causes
             return self._result("failed", causes)
         self._look()
+        self.was_up = True
         result = self._result("ready")
         result.summary = summarise(verdicts.logs_of(self.answers, self.output), self.states, self.engine)
         return result
@@ -206,7 +216,7 @@ class Watch:
             return False
         self._halted |= news
         quiet_s = picture.quiet_s
-        self._conclude(self.eyes.look(True, self._extra(self.states)), quiet_s)
+        self._conclude(self._ask(full=True), quiet_s)
         return self._said is not None
 
     def _idle(self, picture: Picture) -> bool:
@@ -224,7 +234,7 @@ class Watch:
         content = verdicts.content_of(
             answers, self.output, {"node": answers[0]["node"] if answers else None, "command": "bringup"}
         )
-        verdict = content.verdict()
+        verdict = content.verdict() if content.states else no_engine.verdict(answers)
         cause = verdict.cause
         if cause is not None:
             verdicts.complete(cause, verdict, answers, self.engine.nodes)
@@ -257,7 +267,7 @@ class Watch:
 
     def _timed_out(self, picture: Picture) -> Result:
         self._said = None
-        self._conclude(self.eyes.look(True, self._extra(self.states)), picture.quiet_s)
+        self._conclude(self._ask(full=True), picture.quiet_s)
         return self._result("timeout", self.verdict.causes if self.verdict else [])
 
     def _result(self, outcome: str, causes: Sequence[Cause] = ()) -> Result:

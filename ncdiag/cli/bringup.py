@@ -77,7 +77,7 @@ if TYPE_CHECKING:
     "--timeout",
     "timeout_s",
     type=click.FloatRange(min=1),
-    help="Seconds after which it must be up; else its verdict is given and it is ended.",
+    help="Seconds since its start after which it must be up; else its verdict is given and it is ended.",
 )
 @click.option(
     "--hook",
@@ -109,7 +109,8 @@ def command(obj: dict[str, Any], format_: str, output: str | None, **options: An
     """Start an engine under watch: where each rank stands, who holds up the others, and whether it answers.
 
     COMMAND is whatever starts it: vllm serve, torchrun, a shell script. Its output is passed on untouched; ncdiag speaks on stderr. Exit code: 0 it
-    came up, 1 it failed or was given up, 130 Ctrl-C. Whatever COMMAND started is ended with ncdiag; what runs already is left alone.
+    came up (or, as a job of ranks without a server, ended well), 1 it failed or was given up, 3 it ended with status 0 and nothing had come up,
+    130 Ctrl-C. Whatever COMMAND started is ended with ncdiag; what runs already is left alone.
     """
     from ncdiag.bringup.session import Session, SessionError
 
@@ -154,4 +155,5 @@ def _tell(session: Session, result: Result, obj: dict[str, Any]) -> None:
 
 
 def _code(result: Result) -> int:
-    return {"ready": Exit.OK, "finished": Exit.OK, "interrupted": Exit.INTERRUPTED}.get(result.outcome, Exit.FINDING)
+    codes = {"ready": Exit.OK, "finished": Exit.OK, "ended": Exit.INCOMPLETE, "interrupted": Exit.INTERRUPTED}
+    return codes.get(result.outcome, Exit.FINDING)

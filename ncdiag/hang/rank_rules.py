@@ -162,7 +162,7 @@ def _stuck(view: View, waiting: List[View], alone: bool) -> Claim:
     on = f" and waits for {WAITING[view.waiting]}" if view.waiting else " and nothing of it moves"
     tail = f"; {names(waiting)} only wait for it" if waiting else ""
     slug = "storage-slow" if view.waiting == HUB else "rank-stuck-outside-collective"
-    return claim(
+    found = claim(
         slug,
         confidence,
         f"{view.name} {_does(view)}{on}{tail}",
@@ -170,6 +170,11 @@ def _stuck(view: View, waiting: List[View], alone: bool) -> Claim:
         culprits=[view],
         waits=_arrows(waiting, view),
     )
+    if idle and view.rank is None:
+        found.cause.remedy = (
+            "look at what it waits for, its stack says where; nothing shows that another process waits for it"
+        )
+    return found
 
 
 def _kernel(view: View) -> List[Evidence]:

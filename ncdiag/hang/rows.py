@@ -107,7 +107,8 @@ def _next(scene: Scene, first: Claim) -> List[str]:
         steps.append(f"stacks of {names(denied)} ({denied[0].state.stack_error or 'none were read'})")
     if any(view.state.progress is None for view in scene.ranks if view.verdict != "dead"):
         steps.append("a dump with a window (--window 3) to tell slow from stuck")
-    if not any(view.state.sockets for view in scene.views):
+    group = len(scene.views) > 1 or any(view.rank is not None for view in scene.views)
+    if group and not any(view.state.sockets for view in scene.views):
         steps.append("sockets of the ranks, from inside their network namespace")
     if not scene.logs:
         steps.append("the logs of all ranks (ncdiag diagnose FILE…)")

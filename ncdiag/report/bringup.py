@@ -25,6 +25,11 @@ from ncdiag.report.causes import causes_as_text
 from ncdiag.report.console import make_console, plain
 from ncdiag.report.hang import STATES, verdict_as_text
 
+ELSEWHERE = (
+    "if it has started the engine elsewhere (a container, a scheduler, a Ray job), watch it there: ncdiag bringup --attach PID on that machine, "
+    "--ray for a Ray cluster, --nodes ssh:NODESET for other nodes"
+)
+_ENGINE = ("api-server", "engine-core", "headless", "worker", "ray-worker", "coordinator")
 PLAIN_EVERY_S = 15.0
 """How often a plain line says that it still goes on, where no stage changes."""
 
@@ -225,11 +230,18 @@ def _headline(result: Mapping[str, Any]) -> str:
         "finished": f"the command ended well after {took:.1f} s",
         "failed": f"it did not come up ({took:.1f} s)",
         "stalled": f"stopped: it stood still ({took:.1f} s)",
-        "timeout": f"not up within {took:.0f} s",
+        "ended": f"the command ended with status 0 after {took:.1f} s, {_what_was_missing(result)}",
+        "timeout": f"not up within {result['timeout_s'] or took:g} s; given up after {took:.1f} s",
         "interrupted": f"interrupted after {took:.1f} s",
     }
     text = words[result["outcome"]]
     return text + (f"; {plain(check['error'])}" if check.get("error") else "")
+
+
+def _what_was_missing(result: Mapping[str, Any]) -> str:
+    """Of a command that ended well without having come up."""
+    seen = any(row["rank"] is not None or row["role"] in _ENGINE for row in result["timeline"]["rows"])
+    return "before it was up" if seen else f"and no engine was seen; {ELSEWHERE}"
 
 
 def _print_times(console: Console, rows: Iterable[Mapping[str, Any]]) -> None:

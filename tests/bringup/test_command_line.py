@@ -176,10 +176,47 @@ def test_it_stays_with_a_server_that_is_up_until_that_ends(vllm: Path, tmp_path:
     assert "FAILED" in said.read_text()
 
 
-def test_output_and_status_of_a_script_that_ends_well() -> None:
+def test_a_command_without_an_engine_has_ended_and_did_not_come_up() -> None:
     done = ncdiag("--no-preflight", "--", "sh", "-c", "echo out; echo err >&2")
-    assert (done.returncode, done.stdout) == (0, "out\n")
-    assert "err\n" in done.stderr and "FINISHED" in done.stderr
+    assert (done.returncode, done.stdout) == (3, "out\n")
+    told = " ".join(done.stderr.split())
+    assert "err" in told and "ended with status 0" in told and "no engine was seen" in told
+    assert "came up" not in told and "READY" not in told
+
+
+def test_a_job_of_ranks_that_ends_well_is_finished() -> None:
+    place = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()}
+    done = ncdiag("--no-preflight", "--", sys.executable, "-c", "import time; time.sleep(5)", environment=place)
+    assert done.returncode == 0 and "FINISHED" in done.stderr, done.stderr
+
+
+def test_a_server_that_ends_with_status_0_before_it_answers_did_not_come_up(tmp_path: Path) -> None:
+    program = tmp_path / "vllm"
+    program.write_text(f"#!{sys.executable}\nimport time\ntime.sleep(4)\n")
+    program.chmod(0o755)
+    done = ncdiag("--no-preflight", "--", str(program), "serve", "m", "--port", free_port())
+    assert done.returncode == 3 and "before it was up" in " ".join(done.stderr.split()), done.stderr
+
+
+@pytest.mark.parametrize("command", ["exec sleep 300", "trap '' TERM; while true; do sleep 1; done"])
+def test_the_time_limit_is_kept_and_said_as_it_was_given(command: str) -> None:
+    started = time.monotonic()
+    done = ncdiag("--no-preflight", "--timeout", "4", "--", "sh", "-c", command)
+    assert done.returncode == 1 and "not up within 4 s" in done.stderr, done.stderr
+    assert time.monotonic() - started < 15  # 4 s, a look, and the grace of one that does not want to end
+
+
+def test_a_stall_of_what_is_no_engine_is_said_as_that() -> None:
+    done = ncdiag("--no-preflight", "--stall-after", "2", "--on-stall", "stop", "--", "sh", "-c", "sleep 300; true")
+    told = " ".join(done.stderr.split())
+    assert done.returncode == 1 and "no process of an engine is to be seen below it" in told and "`sleep 300`" in told
+    assert "sockets of the ranks" not in told
+
+
+def test_a_copy_before_the_start_is_work_and_no_stall() -> None:
+    copies = "timeout 7 dd if=/dev/zero of=/dev/null bs=64k 2>/dev/null; exit 5"
+    done = ncdiag("--no-preflight", "--stall-after", "2", "--on-stall", "stop", "--", "sh", "-c", copies)
+    assert done.returncode == 1 and "status 5" in done.stderr and "STALLED" not in done.stderr, done.stderr
 
 
 def test_the_first_error_of_a_failed_start_is_named_and_not_the_cascade() -> None:
