@@ -146,6 +146,7 @@ def _observed(view: View) -> Dict[str, Any]:
 
 def _judge_nccl(view: View, several: bool, shared: Set[str]) -> Iterator[Finding]:
     chosen, seen = view.chosen, _observed(view)
+    setting = "NCCL_COMM_ID" if "NCCL_COMM_ID" in view.nccl.rule else "NCCL_SOCKET_IFNAME"
     source = "addresses in getifaddrs order; " + view.nccl.rule
     expected = (
         "one of " + ", ".join(address.name for address in view.good)
@@ -170,6 +171,7 @@ def _judge_nccl(view: View, several: bool, shared: Set[str]) -> Iterator[Finding
             expected=expected,
             cause="socket-ifname-wrong",
             remedy=_advice(view, shared),
+            setting=setting,
         )
         return
     if chosen is None:
@@ -190,6 +192,7 @@ def _judge_nccl(view: View, several: bool, shared: Set[str]) -> Iterator[Finding
             expected=expected,
             cause="socket-ifname-wrong",
             remedy="%s; or: ip link set %s up" % (_advice(view, shared), chosen.name),
+            setting=setting,
         )
     elif useless(chosen.address) and (several or view.good):
         yield bad(
@@ -200,6 +203,7 @@ def _judge_nccl(view: View, several: bool, shared: Set[str]) -> Iterator[Finding
             expected=expected,
             cause="socket-ifname-wrong",
             remedy=_advice(view, shared),
+            setting=setting,
         )
     elif what is not None and (several or view.good):
         tunnel = any(word in what for word in TUNNELS)
@@ -212,6 +216,7 @@ def _judge_nccl(view: View, several: bool, shared: Set[str]) -> Iterator[Finding
             expected=expected,
             cause="socket-ifname-wrong",
             remedy=_advice(view, shared),
+            setting=setting,
         )
     before = view.before.chosen[0] if view.before.chosen else None
     if before is None or before.name != chosen.name:
@@ -224,6 +229,7 @@ def _judge_nccl(view: View, several: bool, shared: Set[str]) -> Iterator[Finding
             expected=expected,
             cause="socket-ifname-wrong",
             remedy=_advice(view, shared),
+            setting=setting,
         )
 
 
@@ -245,6 +251,7 @@ def _judge_other(who: str, view: View, told: Advertised, several: bool, shared: 
             expected="the exact name of an interface with an address",
             cause=cause,
             remedy=advice,
+            setting=variable,
         )
         return
     what = view.nature(told.interface)
@@ -259,6 +266,7 @@ def _judge_other(who: str, view: View, told: Advertised, several: bool, shared: 
             expected="an address that the peers reach",
             cause="hostname-resolves-to-loopback" if who == "gloo" else cause,
             remedy=advice,
+            setting=variable,
         )
     elif what is not None:
         tunnel = any(word in what for word in TUNNELS)
@@ -270,6 +278,7 @@ def _judge_other(who: str, view: View, told: Advertised, several: bool, shared: 
             expected="an address that the peers reach",
             cause=cause,
             remedy=advice,
+            setting=variable,
         )
 
 

@@ -15,7 +15,7 @@ from ncdiag import engine, parity
 from ncdiag.host import Host, HostError
 from ncdiag.model import Finding, Probe, Snapshot, fail, ok, unknown, warn
 from ncdiag.nccl import frameworks
-from ncdiag.nccl.node import several
+from ncdiag.nccl.node import addresses, several
 from ncdiag.nodeset import fold
 
 WANTED = re.compile(
@@ -65,7 +65,12 @@ def judge(snapshot: Snapshot) -> Iterator[Finding]:
             )
             continue
         told[node] = environ
-        found = frameworks.find(environ, plan, facts["absent"])
+        held = addresses(snapshot, node)
+        here = plan._replace(
+            interfaces=list(dict.fromkeys(one.name.partition(":")[0] for one in held)),
+            addresses=[one.address for one in held],
+        )
+        found = frameworks.find(environ, here, facts["absent"])
         for trouble in found:
             yield (fail if trouble.fatal else warn)(
                 trouble.summary,
@@ -142,4 +147,5 @@ PROBE = Probe(
     "vLLM's, Ray's, torch's and gloo's variables are right, and alike on all nodes",
     judge,
     collect,
+    needs=("interfaces",),
 )

@@ -119,6 +119,15 @@ def _judge_node(snapshot: Snapshot, node: str, facts: Facts) -> Finding:
             cause="hostname-resolves-to-loopback",
             remedy="%s; or export GLOO_SOCKET_IFNAME=<interface>" % line,
         )
+    told = ((snapshot.facts(node, "framework-environment") or {}).get("environ") or {}).get("GLOO_SOCKET_IFNAME", "")
+    if len(told) > 1 and (_is_loopback(found[0]) or not holder(addresses_of(snapshot, node), found[0])):
+        return ok(
+            "this node's own name %s resolves to %s; gloo goes by GLOO_SOCKET_IFNAME=%s all the same"
+            % (name, found[0], told),
+            node,
+            observed=seen,
+            source=origin,
+        )
     if _is_loopback(found[0]):
         return _loopback(snapshot, node, name, found, seen, origin)
     local = addresses_of(snapshot, node)
@@ -232,5 +241,5 @@ PROBE = Probe(
     "the node's own name resolves to an address that the others reach",
     judge,
     collect,
-    needs=("interfaces",),
+    needs=("interfaces", "framework-environment"),
 )

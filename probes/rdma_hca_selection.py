@@ -71,6 +71,7 @@ def _node(
                 observed=given,
                 cause="rdma-unavailable",
                 remedy="unset NCCL_IB_HCA, or name these ports",
+                setting="NCCL_IB_HCA",
             )
         )
     yield from problems
@@ -106,6 +107,7 @@ def _note(note: str, node: str, given: object, source: str) -> Finding:
         observed=given,
         cause="env-unknown-or-invalid",
         remedy="name exact ports: NCCL_IB_HCA==device:port,… (`=` first, then the list)",
+        setting="NCCL_IB_HCA",
     )
 
 

@@ -12,13 +12,16 @@ from ncdiag.check import check
 from ncdiag.cli.gather import choose_probes, gather
 from ncdiag.cli.options import exit_code, node_options, plan_of, plan_options, write_result
 from ncdiag.exits import Exit
-from ncdiag.model import Finding, Snapshot
+from ncdiag.model import Finding, Snapshot, Status
 from ncdiag.nccl.advice import ALL_NODES
 from ncdiag.nccl.compare import Values, differences, with_environment
-from ncdiag.nccl.recommend import NEEDS, recommend
+from ncdiag.nccl.recommend import NEEDS, for_node, recommend
 from ncdiag.registry import ProbeSet
 
 ENVIRONMENT_PROBES = ("nccl-environment", "framework-environment")
+JUDGES = ("bootstrap-interface", "node-address", "rdma-hca-selection", *ENVIRONMENT_PROBES)
+"""Probes that hold variables against the machine; preflight asks the same ones. Of two that speak of one setting the first counts."""
+WARN = Status.WARN.severity
 MAX_FILE_BYTES = 4 << 20
 
 
@@ -49,7 +52,7 @@ def command(
     """Print the environment that this cluster needs, each setting with its reason; or compare one with it.
 
     Few settings are the best: what NCCL finds by itself is not repeated. Exit code: 0 fine, 1 a comparison found
-    something, 3 something could not be looked at (what rests on it is missing).
+    something, or something stays wrong whatever is set, 3 something could not be looked at (what rests on it is missing).
     """
     if name is not None:
         return _explain(name, form, output)
@@ -58,28 +61,58 @@ def command(
         raise click.UsageError("a comparison is a report: leave --as out, or give --as json")
     written = _read(file) if file is not None else None
     plan = plan_of(options)
-    everything, chosen = _probes(options, comparing)
+    everything, chosen = _probes(options)
     snapshot = gather(everything, chosen, plan, options, obj["quiet"])
-    return _written(obj, snapshot, chosen, written, form, output) if comparing else _settings(snapshot, form, output)
+    if comparing:
+        return _written(obj, snapshot, chosen, written, form, output)
+    return _settings(snapshot, chosen, form, output)
 
 
-def _probes(options: dict[str, Any], comparing: bool) -> tuple[ProbeSet, ProbeSet]:
-    wanted = (*NEEDS, *(ENVIRONMENT_PROBES if comparing else ()))
+def _probes(options: dict[str, Any]) -> tuple[ProbeSet, ProbeSet]:
+    """All probes, and those whose facts are wanted."""
     everything, _ = choose_probes(options["folders"], options["only"], options["skip"])
+    wanted = dict.fromkeys((*NEEDS, *JUDGES))
     asked = [probe for probe in wanted if not options["only"] or probe in options["only"]]
-    return everything, everything.chosen(list(dict.fromkeys(asked)) or list(wanted), options["skip"])
+    return everything, everything.chosen(asked or list(wanted), options["skip"])
 
 
-def _settings(snapshot: Snapshot, form: str | None, output: str | None) -> int:
+def _settings(snapshot: Snapshot, chosen: ProbeSet, form: str | None, output: str | None) -> int:
+    """What is needed, and what would be amiss all the same: judged as preflight judges nodes that have these settings."""
     from ncdiag.report.env import FORMS, as_json, unread
 
-    advice = recommend(_answered(snapshot))
-    code = Exit.INCOMPLETE if unread(snapshot) else Exit.OK
+    nodes = _answered(snapshot)
+    advice = recommend(nodes)
+    wanted: dict[str, Values] = {node: dict(for_node(advice, node)) for node in nodes.nodes}
+    amiss = [one for one in _judged(with_environment(nodes, wanted), chosen) if one.status.severity >= WARN]
+    failed = any(one.status is Status.FAIL for one in amiss)
+    code = Exit.FINDING if failed else Exit.INCOMPLETE if unread(snapshot) else Exit.OK
     if form == "json":
-        write_result(as_json(snapshot, advice, None, code), output, masked=True)
+        write_result(as_json(snapshot, advice, amiss, code), output, masked=True)
     else:
-        write_result(FORMS[form or "shell"](snapshot, advice), output)
+        write_result(FORMS[form or "shell"](snapshot, advice, amiss), output)
     return code
+
+
+def _judged(snapshot: Snapshot, chosen: ProbeSet) -> list[Finding]:
+    """What is wrong with a setting is said once, by the probe that knows most of it."""
+    found: list[Finding] = []
+    for probe in JUDGES:
+        if probe in chosen:
+            said = {_about(one) for one in found if one.status.severity >= WARN and one.where.get("setting")}
+            found += [one for one in check(snapshot, chosen.chosen([probe])) if _about(one) not in said]
+    return found
+
+
+def _with_reason(lacking: Finding, wrong: Finding | None) -> Finding:
+    """The comparison knows the value that is needed, a probe what happens with the one that was given."""
+    if wrong is None or lacking.expected is None:
+        return lacking
+    summary = f"{wrong.summary}; it should be {lacking.expected}"
+    return replace(lacking, status=wrong.status, summary=summary, source=wrong.source, cause=wrong.cause)
+
+
+def _about(finding: Finding) -> tuple[Any, Any]:
+    return finding.where.get("node"), finding.where.get("setting")
 
 
 def _written(
@@ -97,16 +130,15 @@ def _written(
     given = {node: _given(nodes, node, written) for node in nodes.nodes}
     compared = with_environment(nodes, given) if written is not None else nodes
     advice = recommend(compared)
-    findings: list[Finding] = []
-    for node in compared.nodes:
-        findings += [replace(one, probe="env") for one in differences(compared, advice, node, given[node])]
-    whole = Snapshot({**snapshot.nodes, **compared.nodes}, snapshot.plan)
-    said = {(one.where.get("node"), one.where.get("setting")) for one in findings}
-    findings += [
-        one
-        for one in check(whole, chosen.chosen([probe for probe in chosen if probe in ENVIRONMENT_PROBES]))
-        if (one.where.get("node"), one.where.get("setting", "")) not in said
+    judged = _judged(Snapshot({**snapshot.nodes, **compared.nodes}, snapshot.plan), chosen)
+    wrong = {_about(one): one for one in reversed(judged) if one.status is Status.FAIL}
+    lacking = [
+        _with_reason(replace(one, probe="env"), wrong.get(_about(one)))
+        for node in compared.nodes
+        for one in differences(compared, advice, node, given[node])
     ]
+    said = {_about(one) for one in lacking}
+    findings = lacking + [one for one in judged if _about(one) not in said]
     code = exit_code(findings, "warn")
     if form == "json":
         write_result(as_json(snapshot, advice, findings, code), output, masked=True)

@@ -22,6 +22,9 @@ class Plan(NamedTuple):
     gpus_per_node: Optional[int] = None
     model: Optional[str] = None
     several_nodes: bool = False
+    interfaces: Optional[Sequence[str]] = None
+    """The links of the node that have an address."""
+    addresses: Optional[Sequence[str]] = None
 
 
 class Trouble(NamedTuple):
@@ -147,12 +150,17 @@ def _vllm(environ: Mapping[str, str], plan: Plan) -> Iterator[Trouble]:
             "export VLLM_WORKER_MULTIPROC_METHOD=spawn",
             fatal=True,
         )
+    told = environ.get("HOST_IP", "")
     if "HOST_IP" in environ and "VLLM_HOST_IP" not in environ:
+        strange = bool(plan.addresses) and told not in (plan.addresses or ())
         yield Trouble(
             "HOST_IP",
-            "HOST_IP=%s is set and VLLM_HOST_IP is not: vLLM has not read HOST_IP since 0.7" % environ["HOST_IP"],
+            "HOST_IP=%s is set and VLLM_HOST_IP is not: vLLM has not read HOST_IP since 0.7%s"
+            % (told, "; nor does an interface of this node hold that address" if strange else ""),
             "VLLM_HOST_IP",
-            "export VLLM_HOST_IP=%s if that is the address meant" % environ["HOST_IP"],
+            "unset HOST_IP; export VLLM_HOST_IP=<this node's address on the peers' network>"
+            if strange
+            else "export VLLM_HOST_IP=%s if that is the address meant" % told,
             "node-ip-wrong-interface",
         )
 
@@ -236,6 +244,20 @@ def _gloo(environ: Mapping[str, str], plan: Plan) -> Iterator[Trouble]:
                 "socket-ifname-wrong",
                 True,
             )
+
+
+def _tensorpipe(environ: Mapping[str, str], plan: Plan) -> Iterator[Trouble]:
+    """torch's RPC takes one exact name, and falls back to loopback with a warning. gloo's choice is judged with NCCL's."""
+    value = environ.get("TP_SOCKET_IFNAME", "")
+    if value and value[:1] not in "^=" and " " not in value and plan.interfaces and value not in plan.interfaces:
+        yield Trouble(
+            "TP_SOCKET_IFNAME",
+            "TP_SOCKET_IFNAME=%s is no interface with an address here (there are %s): torch's RPC then takes 127.0.0.1"
+            % (value, ", ".join(plan.interfaces)),
+            "one of " + ", ".join(plan.interfaces),
+            "unset TP_SOCKET_IFNAME, or give it the exact name of one interface",
+            "socket-ifname-wrong",
+        )
 
 
 def _devices(environ: Mapping[str, str], plan: Plan) -> Iterator[Trouble]:
@@ -350,4 +372,4 @@ def _offline(environ: Mapping[str, str], plan: Plan) -> Iterator[Trouble]:
 
 
 Rule = Callable[[Mapping[str, str], Plan], Iterator[Trouble]]
-RULES: Sequence[Rule] = (_names, _vllm, _left_on, _gloo, _devices, _ranks, _offline)
+RULES: Sequence[Rule] = (_names, _vllm, _left_on, _gloo, _tensorpipe, _devices, _ranks, _offline)

@@ -108,9 +108,9 @@ def _notes(chosen: Filter, value: str, ports: Sequence[Port]) -> List[str]:
         if entry.name != entry.name.strip():
             notes.append(f"{label!r} has a space in it, which NCCL takes as part of the name")
         hit = sorted({port.device for port in ports if chosen.names(entry, port.device)})
-        if not hit:
+        if not hit and not chosen.exclude:  # a list of what to leave out is often written for several kinds of machines
             notes.append(f"{label} matches no device of this node")
-        elif not any(chosen.names(entry, port.device) and entry.port in (-1, port.number) for port in ports):
+        elif hit and not any(chosen.names(entry, port.device) and entry.port in (-1, port.number) for port in ports):
             notes.append(f"{label} names a port that {', '.join(hit)} does not have")
         elif not chosen.exact and len(hit) > 1 and entry.name in hit:
             more = ", ".join(device for device in hit if device != entry.name)

@@ -20,7 +20,7 @@ from ncdiag.nccl.settings import integer
 
 NEEDS = (
     "interfaces", "default-route", "rdma-devices", "roce-gid", "roce-lossless", "pci-devices", "gpus", "gpudirect",
-    "nccl-environment", "nccl-conf-files", "nccl-library",
+    "nccl-environment", "nccl-conf-files", "nccl-library", "host-name",
 )  # fmt: skip
 """Probes whose facts are looked at; a missing one only means that nothing is said of its topic."""
 

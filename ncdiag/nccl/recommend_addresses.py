@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Dict, Iterator, List, Mapping, Optional
 
 from ncdiag.model import Snapshot
+from ncdiag.nccl import addressing
 from ncdiag.nccl.advice import ALL_NODES, Advice
 from ncdiag.nccl.interfaces import Address, natures
 from ncdiag.nccl.node import addresses as addresses_of
@@ -15,8 +16,10 @@ IFNAMES = ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME")
 
 
 def addresses(snapshot: Snapshot) -> Iterator[Advice]:
-    """Nothing for one node: there the loopback or any interface will do. Nothing where no network is shared."""
+    """For one node only what it would need with others: alone, the loopback or any interface will do. Nothing where no network is shared."""
     nodes = {node: _candidates(snapshot, node) for node in snapshot.nodes}
+    if len(nodes) < 2:
+        yield from _with_others(snapshot, nodes)
     if len(nodes) < 2 or not all(nodes.values()):
         return
     network = _best(snapshot, nodes)
@@ -29,6 +32,25 @@ def addresses(snapshot: Snapshot) -> Iterator[Advice]:
             f"vLLM otherwise advertises the source of its default route; {network} is shared by all {len(nodes)} nodes"
         )
         yield Advice("VLLM_HOST_IP", address.address, node, why, SOURCE)
+
+
+def _with_others(snapshot: Snapshot, nodes: Mapping[str, List[Address]]) -> Iterator[Advice]:
+    """gloo goes by the host name: where that leads to the loopback it has to be told its interface, once there are peers."""
+    for node, found in nodes.items():
+        name = snapshot.facts(node, "host-name")
+        if not found or not name or name["failed"] == "not-asked":
+            continue
+        told = addressing.gloo(addresses_of(snapshot, node), {}, name, name["name"])
+        if told.address is not None and useless(told.address):
+            link = (_first_on_route(snapshot, node, found) or found[0]).name.partition(":")[0]
+            why = f"this node's name {name['name']} leads gloo to {told.address}, a {useless(told.address)} address"
+            when = "with more nodes than this one"
+            yield Advice("GLOO_SOCKET_IFNAME", link, node, why, "host name, interfaces", sure=False, when=when)
+
+
+def _first_on_route(snapshot: Snapshot, node: str, found: List[Address]) -> Optional[Address]:
+    names = _default_interfaces(snapshot, node)
+    return next((one for one in found if one.name.partition(":")[0] in names), None)
 
 
 def _candidates(snapshot: Snapshot, node: str) -> List[Address]:

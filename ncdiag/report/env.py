@@ -15,8 +15,10 @@ from ncdiag.nccl.recommend import NEEDS, for_node, to_unset
 from ncdiag.report.plain import one_line, plain
 
 WIDTH = 110
-EMPTY = "Nothing has to be set: NCCL finds everything on these nodes by itself."
+EMPTY = "Nothing has to be set: NCCL, gloo and vLLM find everything on these nodes by themselves."
+EMPTY_ONE = "Nothing has to be set for this node alone; for an engine over several, name them all (--nodes)."
 EMPTY_UNREAD = "Nothing has to be set by what could be read."
+EMPTY_AMISS = "No setting that could be derived here mends what is named above."
 
 
 def unread(snapshot: Snapshot) -> list[str]:
@@ -36,16 +38,16 @@ def unread(snapshot: Snapshot) -> list[str]:
     return said
 
 
-def as_shell(snapshot: Snapshot, advice: Sequence[Advice]) -> str:
+def as_shell(snapshot: Snapshot, advice: Sequence[Advice], amiss: Sequence[Finding] = ()) -> str:
     """One script for all nodes: what is for one node only stands in a `case` of its host name."""
-    lines = ["# Environment of the engine on " + _nodes(snapshot), *_unread(snapshot)]
+    lines = ["# Environment of the engine on " + _nodes(snapshot), *_before(snapshot, amiss)]
     for one in _sure(advice):
         if one.node == ALL_NODES:
             lines += ["", *_reason(one), f"export {one.name}={_quoted(one)}"]
     lines += _cases(snapshot, [one for one in _sure(advice) if one.node != ALL_NODES])
     for name, ones in _superfluous(advice):
         lines += ["", *_reason(ones[0], _where(snapshot, ones)), f"unset {name}"]
-    return _ended(lines, advice, "export {}={}")
+    return _ended(snapshot, lines, advice, amiss, "export {}={}")
 
 
 def _cases(snapshot: Snapshot, single: list[Advice]) -> list[str]:
@@ -65,9 +67,9 @@ def _cases(snapshot: Snapshot, single: list[Advice]) -> list[str]:
     return [*lines, "esac"] if by_name else lines
 
 
-def as_docker(snapshot: Snapshot, advice: Sequence[Advice]) -> str:
+def as_docker(snapshot: Snapshot, advice: Sequence[Advice], amiss: Sequence[Finding] = ()) -> str:
     """One `docker run` a node; nodes that need the same share it."""
-    lines = [*_unread(snapshot), *_reasons(_sure(advice))]
+    lines = [*_before(snapshot, amiss), *_reasons(_sure(advice))]
     alike: dict[str, list[str]] = {}
     for node in snapshot.nodes:
         options = [f"--env {name}={shlex.quote(plain(value))}" for name, value in for_node(list(advice), node).items()]
@@ -80,12 +82,12 @@ def as_docker(snapshot: Snapshot, advice: Sequence[Advice]) -> str:
             *_reason(ones[0], _where(snapshot, ones)),
             f"# leave {name} out; if the image sets it, start the engine with: env -u {name} vllm serve …",
         ]
-    return _ended(lines, advice, "--env {}={}")
+    return _ended(snapshot, lines, advice, amiss, "--env {}={}")
 
 
-def as_kubernetes(snapshot: Snapshot, advice: Sequence[Advice]) -> str:
+def as_kubernetes(snapshot: Snapshot, advice: Sequence[Advice], amiss: Sequence[Finding] = ()) -> str:
     """The `env:` list of a container. One template serves all pods: what differs between nodes is a comment, or the pod's own address."""
-    lines = [*_unread(snapshot), "env:"]
+    lines = [*_before(snapshot, amiss), "env:"]
     for one in _sure(advice):
         if one.node == ALL_NODES:
             lines += [*_reason(one), f"- name: {one.name}", f"  value: {json.dumps(plain(one.value))}"]
@@ -111,14 +113,14 @@ def as_kubernetes(snapshot: Snapshot, advice: Sequence[Advice]) -> str:
         lines += [*_reason(ones[0], _where(snapshot, ones)), f"# take {name} out of the pod and its image"]
     if lines[-1] == "env:":
         lines[-1] = "env: []"
-    return _ended(lines, advice, "{}={}")
+    return _ended(snapshot, lines, advice, amiss, "{}={}")
 
 
-def as_ray(snapshot: Snapshot, advice: Sequence[Advice]) -> str:
+def as_ray(snapshot: Snapshot, advice: Sequence[Advice], amiss: Sequence[Finding] = ()) -> str:
     """A runtime_env (YAML). It is the same for every worker: what is one node's own belongs before its `ray start`."""
     lines = [
         "# ray job submit --runtime-env FILE …, or runtime_env=yaml.safe_load(…) of ray.init",
-        *_unread(snapshot),
+        *_before(snapshot, amiss),
         "env_vars:",
     ]
     for one in _sure(advice):
@@ -135,7 +137,7 @@ def as_ray(snapshot: Snapshot, advice: Sequence[Advice]) -> str:
         lines += [f"# {one_line(one.node)}: export {one.name}={_quoted(one)}" for one in single]
     for name, ones in _superfluous(advice):
         lines += [*_reason(ones[0], _where(snapshot, ones)), f"# before `ray start`: unset {name}"]
-    return _ended(lines, advice, "{}={}")
+    return _ended(snapshot, lines, advice, amiss, "{}={}")
 
 
 def as_json(snapshot: Snapshot, advice: Sequence[Advice], findings: Sequence[Finding] | None, code: int) -> str:
@@ -169,20 +171,28 @@ def _superfluous(advice: Sequence[Advice]) -> Iterator[tuple[str, list[Advice]]]
         yield name, [one for one in ones if one.name == name]
 
 
-def _ended(lines: list[str], advice: Sequence[Advice], form: str) -> str:
+def _ended(snapshot: Snapshot, lines: list[str], advice: Sequence[Advice], amiss: Sequence[Finding], form: str) -> str:
     """With what is worth a try, and a word where nothing is needed."""
+    if not any(one.sure for one in advice):
+        lines += _comment(_nothing(snapshot, amiss))
     for one in advice:
         if not one.sure:
+            when = one.when.capitalize() or f"Worth a try{_on(one)}, to be measured"
             what = "leave it out" if one.value is None else form.format(one.name, _quoted(one))
-            where = "" if one.node == ALL_NODES else f" on {one_line(one.node)}"
-            lines += [
-                "",
-                *_comment(f"Worth a try{where}, to be measured: {one.why} (from {one.derived_from})"),
-                f"# {one.name}: {what}",
-            ]
-    if not advice:
-        lines += _comment(EMPTY_UNREAD if any(line.startswith("# NOT LOOKED AT") for line in lines) else EMPTY)
+            lines += ["", *_comment(f"{when}: {one.why} (from {one.derived_from})"), f"# {one.name}: {what}"]
     return "\n".join(lines).strip("\n") + "\n"
+
+
+def _nothing(snapshot: Snapshot, amiss: Sequence[Finding]) -> str:
+    if amiss:
+        return EMPTY_AMISS
+    if unread(snapshot):
+        return EMPTY_UNREAD
+    return EMPTY if len(snapshot.nodes) > 1 else EMPTY_ONE
+
+
+def _on(one: Advice) -> str:
+    return "" if one.node == ALL_NODES else f" on {one_line(one.node)}"
 
 
 def _reason(one: Advice, where: str = "") -> list[str]:
@@ -207,8 +217,13 @@ def _comment(text: str) -> list[str]:
     return textwrap.wrap(one_line(text), WIDTH, initial_indent="# ", subsequent_indent="# ", break_long_words=False)
 
 
-def _unread(snapshot: Snapshot) -> list[str]:
-    return [line for text in unread(snapshot) for line in _comment("NOT LOOKED AT: " + text)]
+def _before(snapshot: Snapshot, amiss: Sequence[Finding]) -> list[str]:
+    """What was not looked at, and what is wrong all the same, each with the way out."""
+    said = ["NOT LOOKED AT: " + text for text in unread(snapshot)]
+    for one in amiss:
+        where = f" on {one.where['node']}" if len(snapshot.nodes) > 1 and "node" in one.where else ""
+        said.append(f"STILL WRONG{where} ({one.probe}): {one.summary} → {one.remedy}")
+    return [line for text in said for line in _comment(text)]
 
 
 def _quoted(one: Advice) -> str:

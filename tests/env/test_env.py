@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from ncdiag.nccl.written import for_node, read
-from tests.env.clusters import env, saved, two_nodes
+from tests.env.clusters import env, saved, two_nodes, with_links
 from tests.probes.machines import eight_rails
 
 WANTED = {"NCCL_SOCKET_IFNAME": "=eth0", "GLOO_SOCKET_IFNAME": "eth0"}
@@ -201,3 +201,53 @@ def test_hostile_names_stay_in_their_line(tmp_path: Path) -> None:
     assert subprocess.run(["sh", "-n"], input=script, text=True, check=False).returncode == 0
     assert not any(line.startswith("unset PATH") for line in script.splitlines())
     assert "'=eth0$(id)'" in script
+
+
+@pytest.mark.parametrize("setting, said", [
+    ("NCCL_SOCKET_IFNAME=eth7", "no socket interface found"),
+    ("NCCL_SOCKET_IFNAME==eth", "no socket interface found"),
+    ("NCCL_SOCKET_IFNAME=^eth,en,lo", "no socket interface found"),
+    ("NCCL_SOCKET_IFNAME=eth7,eth0", "names eth7, which is not here"),
+    ("GLOO_SOCKET_IFNAME=eth", "Unable to find address for: eth"),
+    ("GLOO_SOCKET_IFNAME=eth0,eth7", "Unable to find address for: eth7"),
+    ("TP_SOCKET_IFNAME=eth", "no interface with an address here"),
+    ("VLLM_HOST_IP=198.51.100.9", "no interface of this node holds"),
+    ("HOST_IP=198.51.100.9", "nor does an interface of this node hold"),
+    ("NCCL_IB_HCA=mlx4", "leaves none of the usable ports"),
+    ("NCCL_IB_HCA==mlx5_0,mlx5_77", "mlx5_77 matches no device"),
+    ("NCCL_SOCKET_IFNAME=eth", None),
+    ("NCCL_SOCKET_IFNAME=^docker,lo,eno", None),
+    ("GLOO_SOCKET_IFNAME=eth0", None),
+    ("VLLM_HOST_IP=192.0.2.1", None),
+    ("NCCL_IB_HCA=^mlx4", None),
+])  # fmt: skip
+def test_what_is_named_must_be_on_the_machine(tmp_path: Path, setting: str, said: str | None) -> None:
+    """By NCCL's own rules for its lists, and by exact names for the others."""
+    nodes, path = saved(tmp_path, two_nodes()[:1]), tmp_path / "env"
+    path.write_text(setting + "\n")
+    done = env("--nodes", f"file:{nodes}", "--check", str(path), "--nccl-version", "2.27.3", "--as", "json")
+    grave = [one for one in json.loads(done.stdout)["findings"] if one["status"] in ("warn", "fail")]
+    name = setting.partition("=")[0]
+    told = [one["summary"] for one in grave if one["where"].get("setting") == name]
+    assert any(said in summary for summary in told) if said else not told, grave
+    assert len(told) < 2 or name.startswith("NCCL_IB"), "one thing is said once"
+
+
+def test_what_no_setting_mends_is_said_as_preflight_says_it(tmp_path: Path) -> None:
+    apart = [with_links(eight_rails(f"gpu0{number}"), ("docker0", "172.17.0.1")) for number in (1, 2)]
+    done = env("--nodes", f"file:{saved(tmp_path, apart)}")
+    said = done.stdout.replace("\n# ", " ")
+    assert done.returncode == 1 and "STILL WRONG on gpu01 (bootstrap-interface): NCCL will take docker0" in said
+    assert "Nothing has to be set" not in said
+
+
+def test_a_lone_node_is_told_what_it_would_need_with_others(tmp_path: Path) -> None:
+    path = saved(tmp_path, two_nodes()[:1])
+    data = json.loads(path.read_text())
+    data["nodes"]["gpu01"]["facts"]["host-name"].update(
+        name="gpu01", addresses=["127.0.1.1"], failed="", error=None, took_s=0.001
+    )
+    path.write_text(json.dumps(data))
+    shown = env("--nodes", f"file:{path}").stdout
+    assert "for this node alone" in shown and "# GLOO_SOCKET_IFNAME: export GLOO_SOCKET_IFNAME=eth0" in shown
+    assert not any(line.startswith("export") for line in shown.splitlines())

@@ -131,3 +131,10 @@ def test_a_silent_name_server_does_not_hold_us_up() -> None:
     assert found["failed"] == "no-answer" and found["took_s"] < 3
     (finding,) = judged("host-name", {"a": {"host-name": found, "interfaces": LOCAL}})
     assert finding.cause == "dns-unresponsive" and "10.77.9.9" in (finding.remedy or "")
+
+
+def test_gloo_is_told_its_interface() -> None:
+    told = {"environ": {"GLOO_SOCKET_IFNAME": "eth0"}, "reason": None, "absent": []}
+    node = {"interfaces": LOCAL, "host-name": facts(addresses=["127.0.1.1"]), "framework-environment": told}
+    (finding,) = judged("host-name", {"a": node})
+    assert finding.status.value == "ok" and "GLOO_SOCKET_IFNAME=eth0" in finding.summary
