@@ -1,6 +1,7 @@
 """Hosts on one machine: network namespaces on one switch, each with its own host name, /dev/shm, /etc/hosts and /run.
 
-Needs root and iproute2. Everything a lab made (namespaces, processes, mounts) ends with it; all traffic stays inside.
+Needs root and iproute2. Everything a lab made (namespaces, processes, mounts) ends with it, or with its process (`remains`); all traffic stays
+inside.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from . import remains
 
 NETWORK = "10.77.0."
 """A private range that only ever exists inside the namespaces."""
@@ -51,6 +54,8 @@ class LabHost:
     address: str
     holder: subprocess.Popen[bytes]
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    scripts: list[str] = field(default_factory=list)
+    """What `mount` has run since the host was up."""
 
     def argv(self, command: Sequence[str]) -> list[str]:
         """`command` as it has to be called to run on this host."""
@@ -97,15 +102,18 @@ class LabHost:
         done = self.run("sh", "-ec", script)
         if done.returncode != 0:
             raise RuntimeError(f"{self.name}: {done.stderr.strip()}")
+        self.scripts.append(script)
 
 
 class Lab:
     """Some hosts on one switch."""
 
-    def __init__(self, names: Sequence[str], prefix: str | None = None) -> None:
-        self._prefix = prefix or f"nc{os.getpid() % 100000}"
+    def __init__(self, names: Sequence[str]) -> None:
+        self._prefix = remains.free_prefix()
         self._switch = f"{self._prefix}sw"
-        self.folder = Path(tempfile.mkdtemp(prefix="ncdiag-lab-"))
+        self.folder = Path(tempfile.mkdtemp(prefix=remains.FOLDER))
+        self.record = remains.Record(self._prefix, str(self.folder), os.getpid(), remains.born(os.getpid()) or 0)
+        self._warden = remains.Warden(self.record)
         self.hosts: dict[str, LabHost] = {}
         try:
             _sh("ip", "netns", "add", self._switch)
@@ -122,6 +130,13 @@ class Lab:
                 host.mount(
                     f"mount --bind {self.folder}/{host.name}.hosts /etc/hosts; mount --bind {self.folder}/nsswitch /etc/nsswitch.conf"
                 )
+                host.scripts.clear()
+                self.record.hosts[host.name] = {
+                    "netns": host.netns,
+                    "address": host.address,
+                    "holder": host.holder.pid,
+                }
+            self.record.save()
         except BaseException:
             self.close()
             raise
@@ -163,23 +178,14 @@ class Lab:
         return LabHost(name, netns, f"{NETWORK}{number}", holder)
 
     def close(self) -> None:
-        """Ends what the lab started, by pid, and removes its namespaces."""
+        """Ends what the lab started, by pid, and removes its namespaces and its folder."""
         for host in self.hosts.values():
             for process in host.processes:
                 end(process)
             end(host.holder)
             if host.holder.stdout:
                 host.holder.stdout.close()
-        listed = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=False).stdout
-        for line in listed.splitlines():
-            if line.split() and line.split()[0].startswith(self._prefix):
-                for pid in subprocess.run(
-                    ["ip", "netns", "pids", line.split()[0]], capture_output=True, text=True, check=False
-                ).stdout.split():
-                    with contextlib.suppress(ProcessLookupError):
-                        os.kill(int(pid), signal.SIGKILL)
-                subprocess.run(["ip", "netns", "del", line.split()[0]], check=False)
-        shutil.rmtree(self.folder, ignore_errors=True)
+        self._warden.dismiss()
 
 
 def end(process: subprocess.Popen[bytes], patience_s: float = 3.0) -> None:
