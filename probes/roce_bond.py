@@ -20,16 +20,45 @@ def judge(snapshot: Snapshot) -> Iterator[Finding]:
     for node, _ in snapshot.each("rdma-devices"):
         used = [one for one in machine.used_ports(snapshot, node) if one.port["link_layer"] == "Ethernet"]
         facts = snapshot.facts(node, "interfaces")
-        if not used:
+        idle = [one for one in machine.ports(snapshot, node) if one.port["link_layer"] == "Ethernet" and _idle(one)]
+        if not used and not idle:
             yield skip("NCCL takes no RoCE port of this node", node, source="/sys/class/infiniband")
         elif facts is None:
             yield unknown("the interfaces were not read", node, source="/sys/class/net")
         else:
-            yield from _node(node, used, {link["name"]: link for link in facts["links"]})
+            links = {link["name"]: link for link in facts["links"]}
+            dead = list(_dead(node, idle, links))
+            yield from dead
+            yield from _node(node, used, links, bool(dead))
 
 
-def _node(node: str, used: list[machine.UsedPort], links: Dict[str, Mapping[str, Any]]) -> Iterator[Finding]:
-    bonds = 0
+def _idle(one: machine.UsedPort) -> bool:
+    return "ACTIVE" not in str(one.port["state"])
+
+
+def _dead(node: str, idle: list[machine.UsedPort], links: Dict[str, Mapping[str, Any]]) -> Iterator[Finding]:
+    """Ports that are down because no member of their bond is up."""
+    for one in idle:
+        for name in one.port["netdevs"]:
+            members = links.get(name, {}).get("bond_members") or []
+            down = [member for member in members if "RUNNING" not in links.get(member, {"flags": []})["flags"]]
+            if members and len(down) == len(members):
+                yield warn(
+                    f"{one.name} is down: no member of {name} is up ({', '.join(members)})",
+                    node,
+                    source=f"/sys/class/net/{name}/bonding",
+                    device=one.device["name"],
+                    observed=down,
+                    cause="ib-link-or-hca-fault",
+                    remedy="check cables, optics and switch ports of the members",
+                )
+
+
+def _node(
+    node: str, used: list[machine.UsedPort], links: Dict[str, Mapping[str, Any]], told: bool
+) -> Iterator[Finding]:
+    """The bonds below ports that work; `told`: something was said of this node's bonds already."""
+    bonds = int(told)
     for one in used:
         for name in one.port["netdevs"]:
             link = links.get(name)

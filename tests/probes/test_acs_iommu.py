@@ -1,7 +1,15 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from ncdiag.check import check
+from ncdiag.collect import collect
+from ncdiag.host import Recorded
+from ncdiag.model import Snapshot
+from ncdiag.registry import load
+from ncdiag.tree import open_tree
 from tests.probes.machines import Machine, graver, judged, statuses
 
 METAL = "processor\t: 0\nvendor_id\t: GenuineIntel\nflags\t\t: fpu vme\n"
@@ -61,3 +69,13 @@ def test_alone() -> None:
     laptop = Machine().file("/proc/cpuinfo", METAL).gpu("0000:01:00.0", group=1)
     laptop.function("0000:02:00.0", pci_class="0x020000", vendor="0x8086", group=2)
     assert statuses(judged("acs-iommu", laptop)) == ["skip"], "one GPU and a plain network card have no peer traffic"
+
+
+def test_captured_switches_below_an_iommu() -> None:
+    """QEMU with intel_iommu=on: redirect on the five root ports above cards, none on the switches; /proc/cpuinfo was not kept."""
+    tree = Path(__file__).parent.parent / "trees" / "pci-switches-numa-iommu.tar.gz"
+    probes = load()
+    facts = collect(Recorded(open_tree(str(tree))), probes.sources(["acs-iommu"]))
+    acs, iommu = check(Snapshot({"a": facts}), probes.chosen(["acs-iommu"]))
+    assert set(acs.observed) == {f"0000:{port}" for port in ("20:00.0", "20:01.0", "50:00.0", "80:00.0", "80:01.0")}
+    assert "if this is bare metal" in acs.summary and "DMA by the kernel command line" in iommu.summary

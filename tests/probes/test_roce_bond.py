@@ -71,3 +71,11 @@ def test_captured_bond() -> None:
     facts = collect(Recorded(open_tree(str(TREES / "bond-active-backup.tar.gz"))), probes.sources(["roce-bond"]))
     (finding,) = check(Snapshot({"a": facts}), PROBES)
     assert finding.summary == "rxe0:1 over bond0: active-backup, 2 members up"
+
+
+def test_captured_bond_without_a_link() -> None:
+    probes = load()
+    facts = collect(Recorded(open_tree(str(TREES / "bond-all-slaves-down.tar.gz"))), probes.sources(["roce-bond"]))
+    (finding,) = check(Snapshot({"a": facts}), PROBES)
+    assert finding.summary == "rxe0:1 is down: no member of bond0 is up (veth0, veth2)"
+    assert finding.cause == "ib-link-or-hca-fault" and finding.where["device"] == "rxe0"
