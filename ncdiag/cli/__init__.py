@@ -34,7 +34,22 @@ COMMANDS = {
 """Command -> what it does, in one line. The code is `command` in ncdiag/cli/<name with underscores>.py."""
 
 
-class LazyGroup(click.Group):
+class Group(click.Group):
+    """A group that says what a mistyped command was meant to be."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
+            from ncdiag.suggest import did_you_mean
+
+            known = self.list_commands(ctx)
+            near = did_you_mean(args[0], known) or f"; there are: {', '.join(known)}"
+            raise click.UsageError(f"No such command {args[0]!r}{near}", ctx)
+        return super().resolve_command(ctx, args)
+
+
+class LazyGroup(Group):
     """A group that knows the names of its commands, and imports one when it is called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:

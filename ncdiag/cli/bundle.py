@@ -6,10 +6,11 @@ from typing import Any
 
 import click
 
+from ncdiag.cli import Group
 from ncdiag.cli.options import FORMATS, output_options
 
 
-@click.group()
+@click.group(cls=Group)
 def command() -> None:
     """Look into a bundle that hang-dump saved."""
 

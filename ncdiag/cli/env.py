@@ -17,6 +17,7 @@ from ncdiag.nccl.advice import ALL_NODES
 from ncdiag.nccl.compare import Values, differences, with_environment
 from ncdiag.nccl.recommend import NEEDS, for_node, recommend
 from ncdiag.registry import ProbeSet
+from ncdiag.suggest import did_you_mean
 
 ENVIRONMENT_PROBES = ("nccl-environment", "framework-environment")
 JUDGES = ("bootstrap-interface", "node-address", "rdma-hca-selection", *ENVIRONMENT_PROBES)
@@ -188,7 +189,8 @@ def _explain(name: str, form: str | None, output: str | None) -> int:
     found = explanation.explain(name)
     if found is None:
         near = explanation.nearest(name)
-        raise click.UsageError(f"{name} is no variable known here" + (f"; did you mean {near}?" if near else ""))
+        hint = f"; did you mean {near}?" if near else did_you_mean(name, explanation.known())
+        raise click.UsageError(f"{name} is no variable known here{hint}")
     text = (
         json.dumps({"schema": 1, "command": "env", "explain": found.as_dict()}, indent=1)
         if form == "json"

@@ -15,6 +15,7 @@ from ncdiag.fleet import FleetError, Request, open_fleet
 from ncdiag.model import Finding, Plan, Snapshot
 from ncdiag.registry import ProbeSet, load
 from ncdiag.report.progress import Progress
+from ncdiag.suggest import did_you_mean
 
 
 def choose_probes(folders: Sequence[str], only: Sequence[str], skip: Sequence[str]) -> tuple[ProbeSet, ProbeSet]:
@@ -25,10 +26,7 @@ def choose_probes(folders: Sequence[str], only: Sequence[str], skip: Sequence[st
     except FileNotFoundError as error:
         raise click.UsageError(str(error)) from None
     except KeyError as error:
-        import difflib
-
-        near = difflib.get_close_matches(error.args[0], list(everything), 1)
-        hint = f"; did you mean {near[0]}?" if near else f"; there are: {', '.join(everything)}"
+        hint = did_you_mean(error.args[0], everything) or f"; there are: {', '.join(everything)}"
         raise click.UsageError(f"no probe is called {error.args[0]}{hint}") from None
 
 

@@ -8,13 +8,14 @@ from typing import Any
 
 import click
 
+from ncdiag.cli import Group
 from ncdiag.cli.options import FORMATS, exit_code, fail_on_option, output_options, write_other, write_result
 from ncdiag.exits import Exit
 
 FORMS = ("auto", "deployment", "statefulset", "lws")
 
 
-@click.group()
+@click.group(cls=Group)
 def command() -> None:
     """Kubernetes manifests of multi-node engines: check them before they are applied, or write a skeleton."""
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from ncdiag.cli import Group
 from ncdiag.cli.options import write_result
 from ncdiag.exits import Exit
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-@click.group()
+@click.group(cls=Group)
 def command() -> None:
     """Series for Prometheus: RDMA and network ports, GPUs, findings, ranks and engines; alert rules and a dashboard over them."""
 

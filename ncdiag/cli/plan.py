@@ -82,6 +82,7 @@ def command(
     """Does the model fit, on how many GPUs, and should it be several nodes at all?
 
     Reads config.json and, where they are, the safetensors index and headers. Touches no GPU; the network only with --nodes.
+    Exit code: 0 it fits, 1 it does not, 3 it cannot be known from what could be read.
     """
     if nodes is not None and (gpus or nodes_count is not None):
         raise click.UsageError("--nodes reads the GPUs from the nodes; leave out --gpus and --nodes-count")
@@ -91,8 +92,10 @@ def command(
         plan = make_plan(Request(path, cluster, max_model_len, concurrency, kv_dtype, dtype, utilization, batched))
     except (ConfigError, GpuError) as error:
         raise click.ClickException(plain(error)) from None  # one line, exit code 2
-    write_result(json.dumps(plan, indent=2) + "\n" if format_ == "json" else render(plan), output)
-    return Exit.OK
+    code = {True: Exit.OK, False: Exit.FINDING}.get(plan["recommended"]["fits"], Exit.INCOMPLETE)
+    as_json = json.dumps({**plan, "exit": int(code)}, indent=2) + "\n"
+    write_result(as_json if format_ == "json" else render(plan), output)
+    return code
 
 
 def _found(nodes: str, ssh_user: str | None, ssh_config: str | None, quiet: bool) -> Cluster:

@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from ncdiag import redact
+from ncdiag.cli import Group
 from ncdiag.cli.options import read_env_file, write_result
 from ncdiag.exits import Exit
 from ncdiag.model import Plan
@@ -20,6 +21,7 @@ from ncdiag.playbook.marks import PlaybookError
 from ncdiag.playbook.schema import RISKS, AskStep, Playbook, RemedyStep
 from ncdiag.playbook.words import in_words
 from ncdiag.report.console import plain
+from ncdiag.suggest import did_you_mean
 
 own_folder = click.option(
     "--playbooks",
@@ -30,7 +32,7 @@ own_folder = click.option(
 )
 
 
-@click.group()
+@click.group(cls=Group)
 def command() -> None:
     """The runbook: one playbook a cause. Looks by itself, changes nothing unless --apply is given and confirmed."""
 
@@ -70,7 +72,11 @@ def lint_command(chosen: tuple[str, ...], folder: Path | None, folders: tuple[st
     from ncdiag.registry import load as load_probes
 
     probes = load_probes(folders)
-    todo = chosen or tuple(names(folder))
+    known = names(folder)
+    strange = next((name for name in chosen if name not in known), None)
+    if strange is not None:
+        raise click.UsageError(f"there is no playbook {strange!r}{did_you_mean(strange, known)}")
+    todo = chosen or tuple(known)
     problems = [problem for name in todo for problem in lint(name, probes, folder)]
     for problem in problems:
         click.echo(problem)

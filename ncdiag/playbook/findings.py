@@ -10,6 +10,7 @@ from ncdiag.model import CONFIDENCES, SCHEMA, Status
 from ncdiag.playbook.loader import exists
 
 MAX_BYTES = 256 << 20
+_WAY_OUT = "--from takes what preflight, diagnose, hang-dump or bringup wrote with --format json -o FILE"
 
 
 def first_cause(path: Path) -> tuple[str, str | None]:
@@ -20,12 +21,21 @@ def first_cause(path: Path) -> tuple[str, str | None]:
     """
     try:
         if path.stat().st_size > MAX_BYTES:
-            raise ValueError(f"larger than {MAX_BYTES >> 20} MiB")
-        data = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise ValueError(f"cannot read {path}: {error}") from None
+            raise ValueError(f"{path}: larger than {MAX_BYTES >> 20} MiB")
+        text = path.read_text("utf-8", "replace")
+    except OSError as error:
+        raise ValueError(f"{path}: {error.strerror}") from None
+    if not text.strip():
+        raise ValueError(f"{path} is empty; {_WAY_OUT}")
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError):
+        raise ValueError(
+            f"{path} holds nothing that is understood here: it is no JSON; {_WAY_OUT}; of a log: ncdiag diagnose {path} "
+            "--format json -o findings.json"
+        ) from None
     if not isinstance(data, dict) or data.get("schema") != SCHEMA or not {"causes", "findings"} & set(data):
-        raise ValueError(f"{path}: not a result of schema {SCHEMA} with causes or findings")
+        raise ValueError(f"{path} is JSON, but no result of schema {SCHEMA} with causes or findings; {_WAY_OUT}")
     ranked = _causes(data) or _findings(data)
     return next(((cause, node) for cause, node in ranked if exists(cause)), ("triage", None))
 

@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from ncdiag.playbook.marks import Marked, PlaybookError, parse
 from ncdiag.playbook.schema import Playbook
+from ncdiag.suggest import did_you_mean
 
 _NAME = re.compile(r"^[a-z0-9]+(-[a-z0-9]+)*$")
 
@@ -35,9 +36,13 @@ def load(name: str, folder: Path | None = None) -> Playbook:
 def load_marked(name: str, folder: Path | None = None) -> tuple[Playbook, Marked]:
     """The playbook, and where its values stand in the file."""
     if not _NAME.match(name):
-        raise PlaybookError([f"{name!r} is not the name of a playbook; see: ncdiag playbook list"])
+        raise PlaybookError([f"{name!r} is not the name of a playbook{_hint(name, folder)}"])
     text, source = _read(name, folder)
     return validate(name, text, source)
+
+
+def _hint(name: str, folder: Path | None) -> str:
+    return did_you_mean(name, names(folder)) or "; see: ncdiag playbook list"
 
 
 def validate(name: str, text: str, source: str) -> tuple[Playbook, Marked]:
@@ -63,6 +68,6 @@ def _read(name: str, folder: Path | None) -> tuple[str, str]:
             return own.read_text("utf-8"), str(own)
         return resources.files("ncdiag.playbooks").joinpath(f"{name}.yaml").read_text("utf-8"), f"playbooks/{name}.yaml"
     except FileNotFoundError:
-        raise PlaybookError([f"there is no playbook {name!r}; see: ncdiag playbook list"]) from None
+        raise PlaybookError([f"there is no playbook {name!r}{_hint(name, folder)}"]) from None
     except (OSError, UnicodeDecodeError) as error:
         raise PlaybookError([f"cannot read playbook {name!r}: {error}"]) from None

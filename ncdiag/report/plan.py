@@ -78,10 +78,16 @@ def _table(plan: Mapping[str, Any]) -> str:
         )
     if len(rows) == 1:
         return ""
+    rows = [*zip(*(column for column in zip(*rows, strict=True) if _tells(column)), strict=True)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     return "Layouts\n" + "\n".join(
         "  " + "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
     )
+
+
+def _tells(column: Sequence[str]) -> bool:
+    """Not a parallel size that is 1 in every layout."""
+    return column[0] not in ("PP", "DP") or any(cell != "1" for cell in column[1:])
 
 
 def _commands(plan: Mapping[str, Any]) -> str:

@@ -11,6 +11,8 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from ncdiag.suggest import did_you_mean
+
 MIB = 2**20
 SERVER = 8  # GPUs in the largest usual server: a larger domain is a rack's and spans nodes
 CUDA_HELD_MIB = 500  # nvidia-smi total less torch's total_memory: H100 81559 - 81100, RTX 4090 24564 - 24084 MiB
@@ -170,5 +172,6 @@ def _named(name: str) -> Gpu:
     size = re.fullmatch(r"(\d{1,4})-?g(?:i)?b?", key)
     if size and int(size[1]):
         return gpu_of_size(int(size[1]))
-    known = ", ".join(gpu.name for gpu in GPUS.values())
-    raise GpuError(f"--gpus: {name[:40]!r} is not known; give a size such as 80GBx8, or one of {known}")
+    known = list(dict.fromkeys(gpu.name for gpu in GPUS.values()))
+    hint = did_you_mean(name[:40], known) or f"; one of {', '.join(known)}"
+    raise GpuError(f"--gpus: {name[:40]!r} is not known here{hint} (or give the size of its memory: 80GBx8)")

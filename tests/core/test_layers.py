@@ -12,6 +12,7 @@ import pytest
 ROOT = Path(__file__).parent.parent.parent / "ncdiag"
 LAYERS = [
     "exits",
+    "suggest",
     "nodeset",
     "rtnetlink",
     "redact",
