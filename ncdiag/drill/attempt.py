@@ -3,24 +3,54 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from . import rays
 from .bench import Bench, Run, bench, make_model
 from .faults import Fault
 
 MODEL = Path(tempfile.gettempdir()) / "ncdiag-lab-model"
+"""Kept from one try to the next, where that is wanted."""
 
 
-def run(fault: Fault, model: Path | None = None) -> tuple[Run, list[str]]:
-    """One run on fresh hosts: what came out, and what is wrong with it."""
-    made_model = None if fault.shape == "gloo" else make_model(model or MODEL)
-    with bench(fault.shape, made_model) as made:
+@contextmanager
+def broken(fault: Fault, model: Path | None, sshd: Sequence[str] | None = None) -> Iterator[Bench]:
+    """Fresh hosts with the fault set, and Ray where the shape wants it; nothing of the engine runs yet. `model` None: one that ends with them."""
+    with bench(fault.shape, sshd=sshd) as made:
+        if fault.shape != "gloo":
+            made.model = make_model(model or made.hosts.folder / "model")
         fault.break_it(made)
         if fault.shape == "ray":
             start_ray(made)
+        yield made
+
+
+def run(fault: Fault, model: Path | None = MODEL) -> tuple[Run, list[str]]:
+    """One run on fresh hosts: what came out, and what is wrong with it."""
+    with broken(fault, model) as made:
         found = made.run()
         return found, fault.judge(found)
+
+
+def record(fault: Fault, found: Run, wrong: list[str], wall_s: float) -> dict[str, Any]:
+    """The answer as plain data."""
+    cause = fault.said(found)
+    return {
+        "fault": fault.name,
+        "what": fault.what,
+        "right": not wrong,
+        "wrong": wrong,
+        "outcome": found.outcome,
+        "cause": cause.get("cause", ""),
+        "confidence": cause.get("confidence", "before the start" if fault.probe else ""),
+        "where": cause.get("where", {}),
+        "verdict_s": found.verdict_s,
+        "wall_s": round(wall_s, 1),
+        "summary": cause.get("summary", ""),
+    }
 
 
 def start_ray(made: Bench) -> None:

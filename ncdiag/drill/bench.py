@@ -7,9 +7,10 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,7 +21,7 @@ from .hosts import Lab, end, lab
 from .sshd import Ssh
 
 ROOT = Path(__file__).parent.parent.parent
-"""What makes ncdiag importable for the interpreter of the engines."""
+"""What makes this ncdiag importable on the hosts; the engines do not see it."""
 JOB = Path(__file__).with_name("job.py")
 PLATFORM = Path(__file__).with_name("rayplat")
 PORT = 29501
@@ -73,6 +74,8 @@ class Bench:
     node_rank: dict[str, int] = field(default_factory=lambda: {"a": 0, "b": 1})
     eager: bool = True
     """False: vLLM compiles the model."""
+    preflight: bool = False
+    """Whether ncdiag looks at the nodes before the start."""
     options: list[str] = field(default_factory=list)
     """More options of `ncdiag bringup`."""
     stall_after_s: float = 6.0
@@ -139,6 +142,16 @@ class Bench:
         line += ["--headless"] if host == "b" else ["--host", "0.0.0.0", "--port", str(SERVE)]
         return line + self.args[host]
 
+    def start(self, host: str) -> subprocess.Popen[bytes]:
+        """The engine's command of `host`, as the fault has left it, without ncdiag."""
+        environment = {**_none_of(os.environ), **self.environment(host)}
+        return self.hosts[host].start(*self.command(host), log=self.log(host), env=environment)
+
+    def act(self) -> None:
+        """Lets everything begin that acts while the engine runs."""
+        for act in self.acts:
+            threading.Thread(target=act, args=(self,), daemon=True).start()
+
     def run(self) -> Run:
         """Starts everything, waits for ncdiag's answer, ends everything."""
         two = self.shape in ("gloo", "nodes")
@@ -146,19 +159,16 @@ class Bench:
             act(self)
         other = None
         if two and "b" not in self.skip:
-            other = self.hosts["b"].start(
-                *self.command("b"), log=self.log("b"), env={**_none_of(os.environ), **self.environment("b")}
-            )
-        for act in self.acts:
-            threading.Thread(target=act, args=(self,), daemon=True).start()
+            other = self.start("b")
+        self.act()
         where = ["--nodes", "ssh:b", "--ssh-config", str(self.ssh.config)] if two else []
         out = self.hosts.folder / "result.json"
         argv = [
-            engines.python(),
+            sys.executable,
             "-m",
             "ncdiag",
             "bringup",
-            "--no-preflight",
+            *([] if self.preflight else ["--no-preflight"]),
             "--then",
             "stop",
             "--on-stall",
@@ -177,6 +187,7 @@ class Bench:
             *self.options,
             "--",
             "env",
+            "--unset=PYTHONPATH",
             *[f"{name}={value}" for name, value in self.environment("a").items()],
             *self.command("a"),
         ]
@@ -239,9 +250,13 @@ class Run:
 
     @property
     def cause(self) -> dict[str, Any]:
-        """The first cause; empty where there is none."""
-        causes = self.result["causes"]
-        return dict(causes[0]) if causes else {}
+        """The first cause, or the first warning of a start that came up; empty where there is none."""
+        warnings = (self.result.get("summary") or {}).get("warnings") or []
+        return dict(next(iter([*self.result["causes"], *warnings]), {}))
+
+    def finding(self, probe: str) -> dict[str, Any]:
+        """The first that a probe had against the start before it began; empty where there is none."""
+        return dict(next((item for item in self.result.get("preflight", ()) if item["probe"] == probe), {}))
 
     @property
     def stage(self) -> str:
@@ -258,13 +273,21 @@ class Run:
 
 
 @contextmanager
-def bench(shape: str, model: Path | None = None) -> Iterator[Bench]:
-    """Two hosts with sshd on the second."""
-    with lab("a", "b") as hosts:
+def bench(
+    shape: str, model: Path | None = None, names: Sequence[str] = ("a", "b"), sshd: Sequence[str] | None = None
+) -> Iterator[Bench]:
+    """Hosts with sshd on those of `sshd`; where not said, on the second one, where the shape spans two without Ray."""
+    with lab(*names) as hosts:
         ssh = Ssh(hosts)
-        if shape in ("gloo", "nodes"):
-            ssh.serve(hosts["b"])
-        yield Bench(hosts, ssh, shape, model)
+        for name in sshd if sshd is not None else ("b",) if shape in ("gloo", "nodes") else ():
+            ssh.serve(hosts[name])
+        made = Bench(hosts, ssh, shape, model)
+        for number, name in enumerate(names):
+            made.env.setdefault(name, {})
+            made.args.setdefault(name, [])
+            made.port.setdefault(name, PORT)
+            made.node_rank.setdefault(name, number)
+        yield made
 
 
 def firewall(host: str, rule: str, hook: str = "output") -> Callable[[Bench], None]:

@@ -10,30 +10,12 @@ import argparse
 import json
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ncdiag.drill.attempt import run
-from ncdiag.drill.bench import Run
-from ncdiag.drill.faults import FAULTS, Fault
-
-
-def record(fault: Fault, found: Run, wrong: list[str], wall_s: float) -> dict[str, Any]:
-    """A row of the table."""
-    cause = found.cause
-    return {
-        "fault": fault.name,
-        "what": fault.what,
-        "right": not wrong,
-        "wrong": wrong,
-        "outcome": found.outcome,
-        "cause": cause.get("cause", ""),
-        "confidence": cause.get("confidence", ""),
-        "where": cause.get("where", {}),
-        "verdict_s": found.verdict_s,
-        "wall_s": round(wall_s, 1),
-        "summary": cause.get("summary", ""),
-    }
+from ncdiag.drill.attempt import record, run
+from ncdiag.drill.faults import FAULTS
 
 
 def table(saved: Path) -> str:
@@ -65,7 +47,7 @@ def table(saved: Path) -> str:
     return "\n".join(lines) + "\n"
 
 
-def main() -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*")
     parser.add_argument("--times", type=int, default=1)
@@ -74,7 +56,7 @@ def main() -> int:
         "-v", action="store_true", help="show what ncdiag and the engines said where the answer is wrong"
     )
     parser.add_argument("--table", type=Path)
-    options = parser.parse_args()
+    options = parser.parse_args(argv)
     if options.table:
         print(table(options.table), end="")
         return 0
