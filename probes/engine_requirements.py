@@ -113,7 +113,7 @@ def judge(snapshot: Snapshot) -> Iterator[Finding]:
         for package, line, found in broken:
             conclude = fail if _name(line) in CENTRAL and (found or _name(line) == "torch") else warn
             yield conclude(
-                "%s requires %s; installed is %s" % (package, line, found or "none"),
+                "%s requires %s; %s" % (package, line, "installed is %s" % found if found else "it is not installed"),
                 node,
                 source="package metadata beside " + facts["python"],
                 observed=found,

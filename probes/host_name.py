@@ -157,7 +157,10 @@ def _judge_node(snapshot: Snapshot, node: str, facts: Facts) -> Finding:
 def _loopback(snapshot: Snapshot, node: str, name: str, found: List[str], seen: Dict[str, Any], origin: str) -> Finding:
     """A loopback address is fatal between nodes and harmless on one."""
     summary = "this node's own name %s resolves to %s: gloo will tell its peers a loopback address" % (name, found[0])
-    reachable = _reachable(addresses_of(snapshot, node))
+    local = addresses_of(snapshot, node)
+    reachable = _reachable(local)
+    one = [address for address in reachable if ":" not in address] or reachable
+    link = holder(local, one[0]) if len(one) == 1 else None
     return (fail if several(snapshot) else warn)(
         summary + ("" if several(snapshot) else " (harmless on one node alone)"),
         node,
@@ -165,8 +168,8 @@ def _loopback(snapshot: Snapshot, node: str, name: str, found: List[str], seen: 
         source=origin,
         expected="one of " + ", ".join(reachable) if reachable else "an address that the other nodes reach",
         cause="hostname-resolves-to-loopback",
-        remedy="in /etc/hosts replace the loopback entry of %s by: %s %s; or export GLOO_SOCKET_IFNAME=<interface> on every node"
-        % (name, reachable[0] if len(reachable) == 1 else "<this node's address>", name),
+        remedy="in /etc/hosts replace the loopback entry of %s by: %s %s; or export GLOO_SOCKET_IFNAME=%s"
+        % (name, one[0] if len(one) == 1 else "<this node's address>", name, link or "<interface>"),
     )
 
 

@@ -57,6 +57,8 @@ def of_streams(streams: Iterable[Stream], notes: list[str] | None = None) -> Dia
     ray = False
     for stream in streams:
         order[stream.name] = float(scanner.position)
+        if not stream.head:
+            notes.append(f"{stream.name} is empty")
         if documents.take(stream, order[stream.name]):
             continue
         for first, block in blocks_of(unwrapped(stream.chunks) if is_wrapped(stream.head) else stream.chunks):

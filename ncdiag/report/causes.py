@@ -94,11 +94,18 @@ def _print(console: Console, cause: Cause, limit: int | None) -> None:
     console.print(Padding(body, (0, 0, 0, _INDENT)))
     _print_lines(console, cause.evidence, limit)
     if cause.secondary:
-        console.print(Text(" " * _INDENT + "not the cause, follows from it:", "dim"))
+        console.print(Text(" " * _INDENT + beside(cause), "dim"))
         _print_lines(console, cause.secondary, limit)
     if cause.cause not in QUIET:
         console.print(Text(" " * _INDENT + f"ncdiag playbook run {one_line(cause.playbook)}", "dim"))
     console.print()
+
+
+def beside(cause: Cause) -> str:
+    """What its `secondary` lines are, in words: what works has no consequences, and what is not known neither."""
+    if cause.cause == "healthy":
+        return "noise, since it works:"
+    return "seen with it:" if cause.cause in QUIET else "not the cause, follows from it:"
 
 
 def _print_lines(console: Console, items: Sequence[Evidence], limit: int | None) -> None:

@@ -6,7 +6,7 @@ import io
 import os
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from rich.console import Console
 from rich.padding import Padding
@@ -15,7 +15,7 @@ from rich.text import Text
 
 from ncdiag.check import counts
 from ncdiag.model import Finding, Status
-from ncdiag.report.folding import apart, folded, place
+from ncdiag.report.folding import apart, folded, nodes_of, place
 from ncdiag.report.plain import one_line, plain
 
 STYLES = {
@@ -25,6 +25,9 @@ STYLES = {
     Status.OK: "green",
     Status.SKIP: "dim",
 }
+
+LINES = 6
+"""Findings of one probe with one remedy that are shown."""
 
 
 class Page(io.StringIO):
@@ -50,8 +53,8 @@ def findings_as_text(nodes: Sequence[str], findings: Sequence[Finding], *, show_
     console, buffer = make_console(color)
     numbers = counts(findings)
     for status in (Status.FAIL, Status.WARN):
-        for alike in folded(finding for finding in findings if finding.status is status):
-            _print_block(console, alike, nodes)
+        for groups in _with_one_remedy(folded(finding for finding in findings if finding.status is status), nodes):
+            _print_block(console, groups, nodes, None if show_all else LINES)
     for status in (Status.UNKNOWN, *((Status.OK, Status.SKIP) if show_all else ())):
         chosen = [finding for finding in findings if finding.status is status]
         for alike in folded(chosen):
@@ -62,14 +65,27 @@ def findings_as_text(nodes: Sequence[str], findings: Sequence[Finding], *, show_
     return buffer.text()
 
 
-def _print_block(console: Console, alike: list[Finding], nodes: Sequence[str]) -> None:
+def _with_one_remedy(groups: Iterable[list[Finding]], nodes: Sequence[str]) -> list[list[list[Finding]]]:
+    """Groups of one probe and the same nodes that one remedy mends are shown together."""
+    together: dict[tuple[object, ...], list[list[Finding]]] = {}
+    for number, alike in enumerate(groups):
+        first = alike[0]
+        where = nodes_of(alike, nodes)
+        key = (first.probe, where, first.remedy, first.cause, first.source) if first.remedy else (number,)
+        together.setdefault(key, []).append(alike)
+    return list(together.values())
+
+
+def _print_block(console: Console, groups: list[list[Finding]], nodes: Sequence[str], limit: int | None) -> None:
     """What is wrong: a head, then what was seen, what to do and where it was read."""
-    first = alike[0]
+    first = groups[0][0]
     head = Text(f"{first.status.value:<8}", STYLES[first.status])
     head.append(one_line(first.probe), "bold")
-    head.append("  " + place(alike, nodes), "cyan")
+    head.append("  " + place([finding for alike in groups for finding in alike], nodes), "cyan")
     console.print(head, soft_wrap=True)
-    lines = Text(plain(first.summary + _apart(alike)))
+    lines = Text("\n".join(plain(alike[0].summary + _apart(alike)) for alike in groups[:limit]))
+    if limit is not None and len(groups) > limit:
+        lines.append(f"\n… {len(groups) - limit} more (-v shows all)", "dim")
     if first.remedy:
         lines.append("\n→ ", "bold").append(plain(first.remedy))
     lines.append(f"\ncause {one_line(first.cause)} · read from {one_line(first.source)}", "dim")

@@ -7,6 +7,7 @@ from typing import Any
 
 from ncdiag.model import Cause, Evidence, Finding, Status
 from ncdiag.nodeset import fold
+from ncdiag.report.causes import beside
 from ncdiag.report.compare import Comparison
 from ncdiag.report.folding import apart, folded, nodes_of, rest_of
 from ncdiag.report.headline import headline, status_of
@@ -81,6 +82,7 @@ def _cause(cause: Cause, said: str) -> Mapping[str, Any]:
         "evidence": [_line(item) for item in cause.evidence[:EVIDENCE]],
         "more": max(0, len(cause.evidence) - EVIDENCE),
         "secondary": [_line(item) for item in cause.secondary[:EVIDENCE]],
+        "beside": beside(cause).rstrip(":").capitalize(),
     }
 
 

@@ -1,0 +1,39 @@
+"""What is shown on the terminal, and how often."""
+
+from __future__ import annotations
+
+from ncdiag.model import Cause, Evidence, fail, warn
+from ncdiag.report.causes import causes_as_text
+from ncdiag.report.console import findings_as_text
+
+
+def test_one_remedy_is_shown_once() -> None:
+    findings = [
+        warn(f"{name} does not fit", "a", source="metadata", cause="version-mismatch", remedy="install all again", package=name)
+        for name in ("torch", "ray", "numpy", "triton", "xformers", "vllm", "tokenizers", "zmq")
+    ]  # fmt: skip
+    shown = findings_as_text(["a"], findings, show_all=False, color=None)
+    assert shown.count("install all again") == 1 and shown.count("cause version-mismatch") == 1
+    assert "torch does not fit\n" in shown and "2 more (-v shows all)" in shown
+    assert findings_as_text(["a"], findings, show_all=True, color=None).count("does not fit\n") == 8
+
+
+def test_other_nodes_and_other_remedies_stay_apart() -> None:
+    findings = [
+        fail("eth0 is down", "a", source="s", cause="c", remedy="ip link set eth0 up"),
+        fail("eth1 is down", "b", source="s", cause="c", remedy="ip link set eth0 up"),
+        fail("eth2 is down", "b", source="s", cause="c", remedy="ip link set eth2 up"),
+    ]
+    shown = findings_as_text(["a", "b"], findings, show_all=False, color=None)
+    assert shown.count("→") == 3
+
+
+def test_what_works_has_no_consequences() -> None:
+    lines = [Evidence("a.log", "WARNING something", 3)]
+    text = {
+        slug: causes_as_text([Cause(slug, "likely", "so it is", {}, [], list(lines))], color=None)
+        for slug in ("healthy", "slow-not-hung", "unresolved", "rank-died")
+    }
+    assert "not the cause, follows from it:" in text.pop("rank-died")
+    assert "noise, since it works:" in text["healthy"]
+    assert not any("not the cause" in shown for shown in text.values())
