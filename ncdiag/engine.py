@@ -97,7 +97,7 @@ def in_path(host: Host) -> Optional[Engine]:
         if folder.startswith("/")
     ]
     for folder in folders:
-        interpreter = _shebang(host, folder + "/vllm")
+        interpreter = shebang(host, folder + "/vllm")
         if interpreter:
             return Engine(interpreter, "vllm in PATH")
     for variable in ("VIRTUAL_ENV", "CONDA_PREFIX"):
@@ -110,7 +110,8 @@ def in_path(host: Host) -> Optional[Engine]:
         return None
 
 
-def _shebang(host: Host, path: str) -> Optional[str]:
+def shebang(host: Host, path: str) -> Optional[str]:
+    """The interpreter in the first line of a Python script; None where there is none."""
     try:
         first = host.head(path, 512).split(b"\n", 1)[0].decode("utf-8", "replace")
     except HostError:

@@ -44,6 +44,7 @@ class Node:
         self._last: Dict[int, RankState] = {}
         self._gone: Dict[int, RankState] = {}
         self._files: Dict[str, None] = {}
+        self._own: Set[int] = set()
         self._alive: Dict[int, Optional[float]] = {}
         threading.Thread(target=self._poll, daemon=True).start()
 
@@ -63,6 +64,7 @@ class Node:
         """`request`: `pids` or `guard` (whose descendants are meant), else `meeting`, `job`; `full`, `short`; `files` to read.
 
         The answer: `node`, `states`, `logs` (name -> last lines), `job` (of Ray), `notes`, `ended_ago_s` (pid -> seconds since its end), `oom_kills`,
+        of a started command `own` (all pids that were ever below it) and `strangers` (of the same engine, but not below it),
         and where nothing of an engine is among the descendants, `others`: what they are, each with pid, command, state, wchan and `progress` since the last look.
         """
         answer: Dict[str, Any] = {
@@ -126,6 +128,10 @@ class Node:
             pid for pid in sampler.family if pid == request.get("guard") or (pid not in own and not self._near(pid))
         ]:
             del sampler.family[pid]
+        if request.get("guard"):
+            self._own |= own
+            answer["own"] = sorted(self._own)
+            answer["strangers"] = sorted(pid for pid in sampler.family if pid not in self._own)
         sampler.begin()
         taken = sampler.finish()
         answer["notes"] += taken.notes

@@ -29,7 +29,7 @@ from ncdiag.fleet import FleetError
 from ncdiag.hang.content import DumpContent
 from ncdiag.hang.verdict import Verdict
 from ncdiag.host import Host, HostError
-from ncdiag.model import SCHEMA, RankState
+from ncdiag.model import SCHEMA, Finding, RankState, Status
 from ncdiag.report import bringup as report
 
 HOOK_S = 30.0
@@ -97,6 +97,8 @@ class Session:
         self._eyes = Eyes(self._agents)
         self._ray_started = False
         self._saved = 0
+        self._findings: list[Finding] = []
+        """Of the preflight, what was not well."""
 
     def _read_engine(self, command_line: Sequence[str]) -> command.Engine:
         if self._attach is None:
@@ -206,9 +208,11 @@ class Session:
         from ncdiag.report.console import findings_as_text
 
         try:
-            nodes, findings = preflight.run(self.engine, self._nodes, self._ssh)
+            python = preflight.interpreter(self._command)
+            nodes, findings = preflight.run(self.engine, self._nodes, self._ssh, python)
         except FleetError as error:
             raise SessionError(str(error)) from None
+        self._findings = [finding for finding in findings if finding.status not in (Status.OK, Status.SKIP)]
         self.screen.say(findings_as_text(nodes, findings, show_all=False, color="never"))
 
     # what the watch tells
@@ -287,6 +291,7 @@ class Session:
             "check": result.check.as_dict() if result.check is not None else None,
             "summary": result.summary.as_dict() if result.summary is not None else None,
             "stalls": result.stalls,
+            "preflight": [finding.as_dict() for finding in self._findings],
             "not_read": result.errors,
             "timeline": result.timeline.as_dict(),
         }

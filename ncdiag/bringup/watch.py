@@ -9,6 +9,7 @@ from typing import Any
 from ncdiag.bringup import no_engine, ready, verdicts
 from ncdiag.bringup.agents import Eyes
 from ncdiag.bringup.command import Engine
+from ncdiag.bringup.earlier import earlier
 from ncdiag.bringup.limit import Limit
 from ncdiag.bringup.output import Output
 from ncdiag.bringup.result import LogsOnly, Process, Result, Voice
@@ -51,6 +52,8 @@ class Watch:
         self.verdict: Verdict | None = None
         self.stopping = False
         """Set from outside (a signal): the watch ends at the next chance."""
+        self.earlier: Cause | None = None
+        """A rank of an earlier start that was still there at the last look, or when the command ended."""
         self._said: tuple[object, ...] | None = None
         self._oom_before: dict[str, int] = {}
         self._left = self._exit_seen = self.was_up = False
@@ -113,6 +116,7 @@ class Watch:
         self.answers = self._ask(full=False)
         self.errors = verdicts.errors_of(self.answers)
         self.states = verdicts.states_of(self.answers)
+        self.earlier = earlier(self.answers, self.states) or (self.earlier if self.process.exit else None)
         self.output.lend(self.states)
         self._oom()
         now = time.monotonic()
@@ -184,7 +188,8 @@ class Watch:
         return not self.engine.serves and any(row.rank is not None for row in self.timeline.rows)
 
     def _failure(self, answers: Sequence[Mapping[str, Any]]) -> list[Cause]:
-        return verdicts.failure(answers, self.states, self.output, self.timeline, self.process.exit, self._oom())
+        causes = verdicts.failure(answers, self.states, self.output, self.timeline, self.process.exit, self._oom())
+        return [self.earlier, *causes] if self.earlier is not None else causes
 
     def _came_up(self) -> Result:
         check = self._asker.check if self._asker is not None else None
@@ -235,6 +240,9 @@ class Watch:
             answers, self.output, {"node": answers[0]["node"] if answers else None, "command": "bringup"}
         )
         verdict = content.verdict() if content.states else no_engine.verdict(answers)
+        if self.earlier is not None:
+            verdict.causes.insert(0, self.earlier)
+            verdict.summary = self.earlier.summary
         cause = verdict.cause
         if cause is not None:
             verdicts.complete(cause, verdict, answers, self.engine.nodes)

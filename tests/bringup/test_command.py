@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import sys
+from pathlib import Path
+
 import pytest
 
 from ncdiag.bringup.command import Engine, read
+from ncdiag.bringup.preflight import interpreter
 
 
 def of(line: str, **environment: str) -> Engine:
@@ -55,3 +60,16 @@ def test_the_environment_says_where_a_script_meets() -> None:
 def test_key_and_executor() -> None:
     engine = of("vllm serve m --distributed-executor-backend ray", VLLM_API_KEY="k")
     assert (engine.ray, engine.api_key) == (True, "k")
+
+
+def test_the_interpreter_of_the_engine_is_the_one_of_its_program(tmp_path: Path) -> None:
+    program = tmp_path / "vllm"
+    program.write_text("#!/opt/engine/bin/python3\n")
+    program.chmod(0o755)
+    assert interpreter(["env", "A=b", str(program), "serve", "m"]) == "/opt/engine/bin/python3"
+    assert interpreter([os.path.realpath(sys.executable), "-m", "vllm"]) == os.path.realpath(sys.executable)
+    wrapper = tmp_path / "python3"
+    wrapper.write_text("#!/bin/sh\nexec python3.11\n")
+    wrapper.chmod(0o755)
+    assert interpreter([str(wrapper), "-m", "vllm"]) is None
+    assert interpreter(["sh", "start.sh"]) is None

@@ -2,7 +2,20 @@
 
 from __future__ import annotations
 
-from . import addresses, files, healthy, layout, network, ranks, ray
+from . import addresses, earlier, files, healthy, layout, network, ranks, ray, storage, versions
 from .base import FAULTS, Fault
 
-__all__ = ["FAULTS", "Fault", "addresses", "files", "healthy", "layout", "network", "ranks", "ray"]
+__all__ = [
+    "FAULTS",
+    "Fault",
+    "addresses",
+    "earlier",
+    "files",
+    "healthy",
+    "layout",
+    "network",
+    "ranks",
+    "ray",
+    "storage",
+    "versions",
+]

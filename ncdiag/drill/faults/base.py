@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from ..bench import Bench, Run
 
@@ -33,12 +34,18 @@ class Fault:
     """The stages that are right; empty where a start that ended has none."""
     quick: bool = False
     """Whether it is short enough for every run of the tests."""
+    probe: str = ""
+    """The probe that has to find it before the start, which comes up; empty: the start is what is judged."""
+
+    def said(self, run: Run) -> dict[str, Any]:
+        """The answer that is judged: a cause, or a finding of the preflight; empty where there is none."""
+        return run.finding(self.probe) if self.probe else run.cause
 
     def judge(self, run: Run) -> list[str]:
         """What is wrong with the answer; empty when it is right."""
         if self.causes[0] in (HEALTHY, SLOW):
             return _calm(run)
-        found, wrong = run.cause, []
+        found, wrong = self.said(run), []
         if found.get("cause") not in self.causes:
             wrong.append(f"cause {found.get('cause')} ({found.get('confidence')}), not {' or '.join(self.causes)}")
         where = found.get("where", {})
@@ -73,12 +80,13 @@ def fault(
     rank: int | None = None,
     stages: tuple[str, ...] = (),
     quick: bool = False,
+    probe: str = "",
 ) -> Callable[[Callable[[Bench], None]], Callable[[Bench], None]]:
     """Registers a function that breaks a bench, for one shape."""
 
     def register(function: Callable[[Bench], None]) -> Callable[[Bench], None]:
         title = f"{shape}-{name or function.__name__.replace('_', '-')}"
-        FAULTS[title] = Fault(title, shape, what, function, causes, node, rank, stages, quick)
+        FAULTS[title] = Fault(title, shape, what, function, causes, node, rank, stages, quick, probe)
         return function
 
     return register

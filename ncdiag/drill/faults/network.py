@@ -97,6 +97,22 @@ def api_port_in_use(made: Bench) -> None:
     made.before.append(_take_port(SERVE))
 
 
+_SILENT = "import socket, time; s = socket.socket(type=2); s.bind(('0.0.0.0', 53)); time.sleep(900)"
+"""A name server that takes questions and never answers."""
+
+
+@fault("gloo", "DNS never answers b, which is told the master's name", "dns-unresponsive", node="b", rank=1, quick=True)
+@fault("nodes", "DNS never answers b, which is told the master's name", "dns-unresponsive", node="b", rank=1)
+def dns_silent_for_names(made: Bench) -> None:
+    made.master["b"] = "master.cluster.internal"
+    made.hosts["a"].start("python3", "-c", _SILENT)
+    server = f"nameserver {made.hosts['a'].address}\n"
+    for name, text in (("resolv.conf", server), ("nsswitch.conf", "hosts: files dns\n")):
+        path = made.hosts.folder / name
+        path.write_text(text)
+        made.hosts["b"].mount(f"[ ! -e /etc/{name} ] || mount --bind {path} /etc/{name}")
+
+
 @fault("gloo", "DNS that never answers (it goes on by itself)", SLOW)
 def dns_silent(made: Bench) -> None:
     made.before.append(firewall("a", "udp dport 53 drop"))

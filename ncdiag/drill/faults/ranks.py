@@ -71,6 +71,30 @@ def _stop_last_worker(made: Bench) -> None:
     made.acted_at = time.time()
 
 
+@fault(
+    "tp2",
+    "rank 1 stopped (SIGSTOP) while it profiles",
+    "rank-stopped",
+    rank=1,
+    stages=("profile", "compile", "warm-up"),
+    name="stopped-in-profile",
+)
+def stopped_in_profile(made: Bench) -> None:
+    compile_takes_long(made)
+    made.acts.append(_stop_the_compiling)
+
+
+def _stop_the_compiling(made: Bench) -> None:
+    """Once a compiler runs, the trial run has begun."""
+    while not made.hosts["a"].run("sh", "-c", f"ls {made.hosts.folder}/inductor/*/* 2> /dev/null").stdout:
+        if made.over:
+            return
+        time.sleep(0.2)
+    found = re.findall(r"\(Worker_TP1 pid=(\d+)\)", made.text("a"))
+    os.kill(int(found[-1]), signal.SIGSTOP)
+    made.acted_at = time.time()
+
+
 @fault("gloo", "rank 1 killed (SIGKILL)", "rank-died", node="b", rank=1, quick=True)
 def killed(made: Bench) -> None:
     made.env["a"]["STEPS"] = made.env["b"]["STEPS"] = "400"
