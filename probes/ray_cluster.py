@@ -3,7 +3,8 @@
 vLLM over Ray asks for one bundle a GPU and waits up to 30 minutes for a placement that cannot come: a node that never joined, GPUs
 that `ray start` did not see, or too few of them. An object store larger than /dev/shm goes to disk without an error.
 
-Source: command line of the raylet (`--static_resource_list`, `--object_store_memory`); Ray's own node list where the fleet is Ray.
+Source: command line of the raylet (`--static_resource_list`, `--object_store_memory`, `--node_ip_address`, `--*_port`) and the ports on which
+it listens (/proc/PID/net/tcp, /proc/PID/fd); Ray's own node list where the fleet is Ray.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import re
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, TypedDict
 
 from ncdiag import engine
-from ncdiag.host import Host
+from ncdiag.host import Host, HostError
 from ncdiag.model import Finding, Probe, Snapshot, fail, ok, skip, warn
 from ncdiag.nccl import interfaces, node
 from ncdiag.nccl.version import NEWEST_READ
@@ -20,7 +21,13 @@ from ncdiag.nodeset import fold
 from ncdiag.parity import shared
 
 RAYLET = re.compile(r"/raylet(?:\0|$)")
-OPTION = re.compile(r"\0--(static_resource_list|object_store_memory|temp_dir|gcs-address)=([^\0]*)")
+OPTION = re.compile(
+    r"\0--(static_resource_list|object_store_memory|temp_dir|gcs-address|node_ip_address|node_manager_port|object_manager_port|"
+    r"min_worker_port|max_worker_port)=([^\0]*)"
+)
+MANAGERS = {"node_manager_port": "Ray's node manager", "object_manager_port": "Ray's object manager"}
+LISTENING = "0A"
+"""The state in /proc/PID/net/tcp."""
 MIN_STORE_BYTES = 75 << 20
 """Ray refuses a smaller object store (OBJECT_STORE_MINIMUM_MEMORY_BYTES)."""
 
@@ -31,6 +38,11 @@ class Raylet(TypedDict):
     """What `ray start` declared: CPU, GPU, memory and object_store_memory in bytes, custom ones."""
     gcs_address: Optional[str]
     temp_dir: Optional[str]
+    node_ip: Optional[str]
+    ports: Dict[str, int]
+    """Ray's name of a port -> port on which the raylet listens. Not fixed ones are told as `first` and `second`."""
+    worker_ports: Optional[List[int]]
+    """The lowest and the highest port that the workers are given; None where they take any."""
 
 
 class Member(NamedTuple):
@@ -50,8 +62,53 @@ def collect(host: Host) -> List[Raylet]:
         if RAYLET.search(line.split("\0--")[0]):
             told = dict(OPTION.findall(line))
             raylets.append({"pid": pid, "resources": _resources(told.get("static_resource_list", "")),
-                            "gcs_address": told.get("gcs-address"), "temp_dir": told.get("temp_dir")})  # fmt: skip
+                            "gcs_address": told.get("gcs-address"), "temp_dir": told.get("temp_dir"), "node_ip": told.get("node_ip_address"),
+                            "ports": _ports(host, pid, told), "worker_ports": _worker_ports(told)})  # fmt: skip
     return raylets
+
+
+def _ports(host: Host, pid: int, told: Dict[str, str]) -> Dict[str, int]:
+    """A port given as 0 is one that the kernel picked: it shows among the raylet's sockets only, and not which manager's it is."""
+    fixed = {
+        name: int(told[option]) for option, name in MANAGERS.items() if told.get(option, "0").lstrip("0").isdigit()
+    }
+    others = [port for port in _listening(host, pid) if port not in fixed.values()]
+    for port in others[: len(MANAGERS) - len(fixed)]:
+        fixed["Ray's %s manager port" % ("second" if "Ray's first manager port" in fixed else "first")] = port
+    return fixed
+
+
+def _listening(host: Host, pid: int) -> List[int]:
+    """Ports of the process's own listening sockets, sorted; empty where another user's process shows none."""
+    own = set(_descriptors(host, "/proc/%d/fd" % pid))
+    found = set()
+    for table in ("tcp", "tcp6"):
+        try:
+            lines = host.read("/proc/%d/net/%s" % (pid, table)).splitlines()[1:]
+        except HostError:
+            continue
+        for words in map(str.split, lines):
+            if len(words) > 9 and words[3] == LISTENING and "socket:[%s]" % words[9] in own:
+                found.add(int(words[1].rpartition(":")[2], 16))
+    return sorted(found)
+
+
+def _descriptors(host: Host, folder: str) -> Iterator[str]:
+    try:
+        names = host.list(folder)
+    except HostError:
+        return
+    for name in names:
+        try:
+            yield host.link("%s/%s" % (folder, name))
+        except HostError:
+            continue
+
+
+def _worker_ports(told: Dict[str, str]) -> Optional[List[int]]:
+    ends = [told.get(name, "") for name in ("min_worker_port", "max_worker_port")]
+    low, high = (int(end) if end.isdigit() else 0 for end in ends)
+    return [low, high] if 0 < low <= high else None
 
 
 def _resources(text: str) -> Dict[str, float]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -13,6 +14,7 @@ from ncdiag import redact
 from ncdiag.cli.options import read_env_file
 from ncdiag.fleet import FleetError, Request, open_fleet
 from ncdiag.model import Finding, Plan, Snapshot
+from ncdiag.reach.run import Wanted
 from ncdiag.registry import ProbeSet, load
 from ncdiag.report.progress import Progress
 from ncdiag.suggest import did_you_mean
@@ -66,14 +68,14 @@ def reach(
     everything: ProbeSet,
     snapshot: Snapshot,
     options: dict[str, Any],
-    ports: Sequence[int],
+    wanted: Wanted,
     interface: str | None,
-    budget_s: float,
     quiet: bool,
 ) -> list[Finding]:
     """Tests the nodes of a snapshot against each other. Raises click.UsageError when they cannot be."""
     from ncdiag.fleet.remote import RemoteFleet
     from ncdiag.reach import run
+    from ncdiag.reach.targets import ray_worker_port
 
     findings = []
     try:
@@ -84,7 +86,8 @@ def reach(
             )
         for what, members in run.members(snapshot, everything, interface).items():
             with Progress(len(members), quiet) as progress:
-                findings += run.test(fleet, what, members, ports, budget_s, progress.step)
+                labels = ray_worker_port(snapshot, random.Random()) if any(one.services for one in members) else {}
+                findings += run.test(fleet, what, members, wanted, progress.step, labels=labels)
     except FleetError as error:
         raise click.UsageError(str(error)) from None
     return [replace(finding, probe="reach") for finding in findings]

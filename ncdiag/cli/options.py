@@ -60,8 +60,8 @@ node_options = _stack(
             default="local",
             show_default=True,
             metavar="WHERE",
-            help="Which nodes: local, ssh:NODESET (as gpu[01-16]), ssh:@HOSTFILE, ray, ray:ADDRESS, slurm (this allocation), slurm:JOBID, "
-            "k8s:NAMESPACE/SELECTOR, file:SNAPSHOT or file:TREE.",
+            help="Which nodes: local, ssh:NODESET (as gpu[01-16]!gpu03,login), ssh:@HOSTFILE, ray, ray:ADDRESS, slurm (this allocation), "
+            "slurm:JOBID, k8s:NAMESPACE/SELECTOR, file:SNAPSHOT or file:TREE.",
         ),
         click.option(
             "--ssh-user", metavar="USER", help="Log in as this user; default: as OpenSSH's configuration says."

@@ -13,6 +13,7 @@ from ncdiag.cli.gather import choose_probes, gather, reach
 from ncdiag.cli.options import FORMATS, fail_on_option, node_options, output_options, plan_of, plan_options
 from ncdiag.cli.reach import reach_options
 from ncdiag.cli.showing import write_findings
+from ncdiag.reach.run import Wanted
 from ncdiag.sizing import fits
 
 
@@ -49,7 +50,7 @@ def command(
     if set(fits.NEEDS) <= set(chosen):
         findings += [replace(finding, probe=fits.PROBE) for finding in fits.judge(snapshot)]
     if active:
-        findings += reach(everything, snapshot, options, plan.ports, None, budget_s, obj["quiet"])
+        findings += reach(everything, snapshot, options, Wanted(plan.ports, budget_s), None, obj["quiet"])
     return write_findings(
         "preflight", snapshot, findings, obj, fail_on=fail_on, format_=format_, output=output, show_all=show_all
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import click
@@ -9,8 +10,10 @@ import click
 from ncdiag.cli.gather import choose_probes, gather, reach
 from ncdiag.cli.options import FORMATS, fail_on_option, node_options, output_options
 from ncdiag.cli.showing import write_findings
+from ncdiag.fleet.base import FleetError
+from ncdiag.fleet.names import expand
 from ncdiag.model import Plan
-from ncdiag.reach.run import WANTED
+from ncdiag.reach.run import WANTED, Wanted
 
 reach_options = [
     click.option(
@@ -26,7 +29,29 @@ reach_options = [
         show_default=True,
         help="Seconds of testing for each interface; all pairs are tested where they fit, else a choice that crosses every border.",
     ),
+    click.option(
+        "--pairs",
+        type=click.Choice(["budget", "all"]),
+        default="budget",
+        show_default=True,
+        help="all: every pair, however long that takes: 2.5 s a round (4.5 s with RDMA), as many rounds as nodes.",
+    ),
+    click.option(
+        "--between",
+        nargs=2,
+        metavar="SET SET",
+        help="Every node of the one set with every node of the other, and no other pairs: gpu07 gpu[01-16].",
+    ),
 ]
+
+
+def wanted(ports: Sequence[int], budget_s: float, pairs: str, between: tuple[str, str] | None) -> Wanted:
+    """What the options ask for. Raises click.UsageError."""
+    try:
+        sets = None if between is None else (frozenset(expand(between[0])), frozenset(expand(between[1])))
+    except FleetError as error:
+        raise click.UsageError(f"--between {error}") from None
+    return Wanted(ports, budget_s, pairs == "all", sets)
 
 
 @click.command()
@@ -40,22 +65,25 @@ reach_options = [
 )
 @reach_options[0]
 @reach_options[1]
+@reach_options[2]
+@reach_options[3]
 @fail_on_option
 @output_options(*FORMATS)
-@click.option("--all", "show_all", is_flag=True, help="Show what is ok, too.")
 @click.pass_obj
 def command(
-    obj: dict[str, Any], ports: tuple[int, ...], interface: str | None, budget_s: float, fail_on: str, format_: str, output: str | None, show_all: bool,
-    **options: Any,
+    obj: dict[str, Any], ports: tuple[int, ...], interface: str | None, budget_s: float, pairs: str, between: tuple[str, str] | None, fail_on: str,
+    format_: str, output: str | None, **options: Any,
 ) -> int:  # fmt: skip
-    """Test who reaches whom on the network that the engine will use: TCP both ways, named ports, path MTU.
+    """Test who reaches whom on the network that the engine will use: TCP both ways, named ports, Ray's, path MTU, RDMA.
 
     Each node listens on the tested interface for as long as the test runs, and answers only to this run's token. Nodes are tested
-    in rounds of disjoint pairs, so that none carries more than one test at a time.
+    in rounds of disjoint pairs, so that none carries more than one test at a time. RDMA is tested on the ports and GIDs that NCCL
+    takes, where libibverbs is there.
     """
+    asked = wanted(ports, budget_s, pairs, between)
     everything, chosen = choose_probes(options["folders"], WANTED, ())
     snapshot = gather(everything, chosen, Plan(), options, obj["quiet"])
-    findings = reach(everything, snapshot, options, ports, interface, budget_s, obj["quiet"])
+    findings = reach(everything, snapshot, options, asked, interface, obj["quiet"])
     return write_findings(
-        "reach", snapshot, findings, obj, fail_on=fail_on, format_=format_, output=output, show_all=show_all
+        "reach", snapshot, findings, obj, fail_on=fail_on, format_=format_, output=output, show_all=True
     )

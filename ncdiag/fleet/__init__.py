@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import re
+
 from ncdiag.fleet.base import Fleet, FleetError, Request
+
+_PART = re.compile(r",(?=(?:ssh|ray|slurm|k8s|file):|local(?:,|$))")
+"""Where another kind of fleet begins."""
 
 __all__ = ["Fleet", "FleetError", "Request", "open_fleet"]
 
 
 def open_fleet(spec: str, *, ssh_user: str | None = None, ssh_config: str | None = None) -> Fleet:
     """The fleet that `spec` names. Backends are imported when they are named. Raises FleetError."""
-    kind, _, rest = spec.partition(":")
+    kind, _, rest = _of_one_kind(spec).partition(":")
     if kind == "local" and not rest:
         from ncdiag.fleet.local import LocalFleet
 
@@ -38,3 +43,15 @@ def open_fleet(spec: str, *, ssh_user: str | None = None, ssh_config: str | None
         f"--nodes {spec}: not a fleet; use local, ssh:NODESET, ssh:@HOSTFILE, ray, ray:ADDRESS, slurm, slurm:JOBID, "
         "k8s:NAMESPACE/SELECTOR or file:SNAPSHOT"
     )
+
+
+def _of_one_kind(spec: str) -> str:
+    """`ssh:a,ssh:b` as `ssh:a,b`. Raises FleetError where kinds are mixed: they are reached, and judged, in different ways."""
+    first, *others = _PART.split(spec)
+    kinds = [part.partition(":")[0] for part in (first, *others)]
+    if others and (len(set(kinds)) > 1 or kinds[0] not in ("ssh", "file")):
+        raise FleetError(
+            f"--nodes {spec}: {' and '.join(dict.fromkeys(kinds))} cannot be joined; name all nodes in one way, as ssh:localhost,gpu02, "
+            "or collect each part (ncdiag collect -o A.json) and judge --nodes file:A.json,B.json"
+        )
+    return ",".join([first, *(other.partition(":")[2] for other in others)])

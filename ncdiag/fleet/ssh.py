@@ -11,6 +11,7 @@ from typing import Any
 from ncdiag.fleet import clock
 from ncdiag.fleet.base import FleetError, Progress
 from ncdiag.fleet.clock import Stamp
+from ncdiag.fleet.names import expand
 from ncdiag.fleet.remote import Answer, RemoteFleet, command
 
 FANOUT = 64
@@ -25,7 +26,7 @@ MAX_OUTPUT_BYTES = 64 << 20
 
 
 class SshFleet(RemoteFleet):
-    """`spec` is a node set (`gpu[01-16]`), a comma list, or `@FILE` with one host a line (a hostfile's slots are ignored)."""
+    """`spec`: node sets (`gpu[01-16]`) and `@FILE`s with one host a line, joined as in `fleet.names`."""
 
     def __init__(self, spec: str, *, user: str | None = None, config: str | None = None) -> None:
         self.nodes = _nodes(spec)
@@ -39,18 +40,10 @@ class SshFleet(RemoteFleet):
 
 
 def _nodes(spec: str) -> list[str]:
-    from ClusterShell.NodeSet import NodeSet, NodeSetException
-
     try:
-        if spec.startswith("@"):
-            with open(spec[1:], encoding="utf-8") as file:
-                names = [line.split("#")[0].split() for line in file]
-            spec = ",".join(words[0] for words in names if words)
-        nodes = list(NodeSet(spec))
-    except OSError as error:
-        raise FleetError(f"--nodes ssh:{spec}: {error.strerror}") from error
-    except NodeSetException as error:
-        raise FleetError(f"--nodes ssh:{spec}: {error}") from error
+        nodes = expand(spec)
+    except FleetError as error:
+        raise FleetError(f"--nodes ssh:{error}") from error
     if not nodes:
         raise FleetError(f"--nodes ssh:{spec}: names no node")
     return nodes

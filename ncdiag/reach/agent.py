@@ -7,24 +7,28 @@ from __future__ import annotations
 
 import socket
 import time
-from typing import Any, Dict, List, Optional
+from functools import partial
+from typing import Any, Callable, Dict, List, Optional
 
-from ncdiag.reach import schedule, wire
+from ncdiag.reach import rdma, schedule, wire
 
 LINGER_S = 1.0
 """How long it answers after its last round, for partners whose clock is late."""
 
 
 def run(request: Dict[str, Any]) -> Dict[str, Any]:
-    """`request`: token, nodes (`{"address", "mtu", "offset_s"}` each), ports (tried in this order), named, limit, seed, start, slot_s.
+    """`request`: token, nodes, ports (tried in this order), named, limit, between, seed, start, slot_s.
 
-    Returns number, address, started, port (None: none was free), named, and `tests`: [round, peer, what, outcome, detail].
+    A node: address, mtu, offset_s, hostname, `rdma` (the ports that NCCL takes there, see lanes.Lane), `services` (name -> TCP port on
+    which another program listens there).
+    Returns number, address, started, port (None: none was free), named, `rdma` (why this node cannot test it, None: it can), and
+    `tests`: [round, peer, what, outcome, detail].
     """
     own = _own_number(request["nodes"])
     if own is None:
         return {"number": None, "tests": [], "started": time.time()}
-    mine = request["nodes"][own]
-    server = wire.Server(request["token"], own, mine["address"])
+    mine, ends = request["nodes"][own], rdma.Ends()
+    server = wire.Server(request["token"], own, mine["address"], _answerer(request, own, ends))
     port = next((port for port in request["ports"] if server.listen(port)), None)
     named = {}
     for one in request["named"]:
@@ -33,11 +37,28 @@ def run(request: Dict[str, Any]) -> Dict[str, Any]:
     if port is not None:
         server.answer_datagrams(port)
     begin = request["start"] + (mine["offset_s"] or 0.0)
+    why = _ready(ends) if mine["rdma"] else None
     answer = {"number": own, "address": mine["address"], "started": time.time() - (mine["offset_s"] or 0.0), "port": port, "named": named,
-              "tests": _rounds(request, own, begin)}  # fmt: skip
+              "rdma": why, "tests": _rounds(request, own, begin, ends)}  # fmt: skip
     time.sleep(LINGER_S)
     server.stop()
+    ends.stop()
     return answer
+
+
+def _ready(ends: rdma.Ends) -> Optional[str]:
+    try:
+        ends.start()
+    except rdma.Broken as error:
+        return str(error)
+    return None
+
+
+def _answerer(request: Dict[str, Any], own: int, ends: rdma.Ends) -> Callable[[socket.socket, int], None]:
+    nodes = request["nodes"]
+    return lambda connection, peer: rdma.answer(
+        ends, connection, rdma.lanes_of(nodes[own]["rdma"], nodes[peer]["rdma"])
+    )
 
 
 def _own_number(nodes: List[Dict[str, Any]]) -> Optional[int]:
@@ -57,38 +78,51 @@ def _holds(address: str) -> bool:
     return True
 
 
-def _rounds(request: Dict[str, Any], own: int, begin: float) -> List[List[Any]]:
+def _rounds(request: Dict[str, Any], own: int, begin: float, ends: rdma.Ends) -> List[List[Any]]:
     tests: List[List[Any]] = []
-    for number, pairs in enumerate(schedule.rounds(len(request["nodes"]), request["limit"], request["seed"])):
+    rounds = schedule.rounds(len(request["nodes"]), request["limit"], request["seed"], request["between"])
+    for number, pairs in enumerate(rounds):
         partner = schedule.partners(pairs).get(own)
         at = begin + number * request["slot_s"]
         if partner is None or time.time() > at + request["slot_s"]:
             continue
         time.sleep(max(0.0, at - time.time()))
-        tests += [[number, partner, *test] for test in _pair(request, own, partner)]
+        tests += [[number, partner, *test] for test in _pair(request, own, partner, ends)]
     return tests
 
 
-def _pair(request: Dict[str, Any], own: int, partner: int) -> List[List[Any]]:
+def _pair(request: Dict[str, Any], own: int, partner: int, ends: rdma.Ends) -> List[List[Any]]:
     mine, peer, token = request["nodes"][own], request["nodes"][partner], request["token"]
-    what = ["tcp", "mtu", *("port %d" % port for port in request["named"])]
+    here, there = mine["address"], peer["address"]
+    connections: Dict[str, Callable[[], Any]] = {"tcp": partial(_first_open, request, here, there, partner)}
+    for port in request["named"]:
+        connections["port %d" % port] = partial(wire.connect, token, here, there, port, partner, bulk=0)
+    for name, port in peer["services"].items():
+        connections["service " + name] = partial(wire.knock, here, there, port)
     work = [
-        lambda: _first_open(request, mine["address"], peer["address"], partner),
-        lambda: wire.path_mtu(token, mine["address"], peer["address"], request["ports"][0], min(mine["mtu"], 9216)),
-        *(
-            lambda port=port: wire.connect(token, mine["address"], peer["address"], port, partner, bulk=0)
-            for port in request["named"]
-        ),
+        *connections.values(),
+        lambda: wire.path_mtu(token, here, there, request["ports"][0], min(mine["mtu"], 9216)),
+        lambda: _rdma(request, own, partner, ends) if own < partner else [],
     ]
-    results = wire.several(work)
-    told: List[List[Any]] = []
-    for index, name in enumerate(what):
-        result = results[index]
-        if name == "mtu":
-            told.append([name, "none" if result is None else "ok", result])
-        else:
-            told.append([name, *(result or ("dropped", ""))])
-    return told
+    *results, size, over_rdma = wire.several(work, max(wire.PAIR_S, request["slot_s"] - 0.2))
+    told: List[List[Any]] = [["mtu", "none" if size is None else "ok", size]]
+    for name, result in zip(connections, results):  # noqa: B905 (Python 3.8)
+        told.append([name, *(result or ("dropped", ""))])
+    return told + (over_rdma or [])
+
+
+def _rdma(request: Dict[str, Any], own: int, partner: int, ends: rdma.Ends) -> List[List[Any]]:
+    """What rdma.test tells; nothing where one of the two has no port, or TCP does not get there either."""
+    mine, peer = request["nodes"][own], request["nodes"][partner]
+    pairs = rdma.lanes_of(mine["rdma"], peer["rdma"])
+    for port in request["ports"] if pairs else ():
+        try:
+            connection = wire.dial(request["token"], mine["address"], peer["address"], port, own)
+        except OSError:
+            continue
+        with connection:
+            return rdma.test(ends, connection, pairs)
+    return []
 
 
 def _first_open(request: Dict[str, Any], own: str, peer: str, partner: int) -> Any:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
-from ncdiag.model import Finding, fail, ok, unknown, warn
+from ncdiag.model import Finding, Status, fail, ok, unknown, warn
 from ncdiag.nodeset import fold
-from ncdiag.reach.infer import Fault, Trial, faults
+from ncdiag.reach import rdma_judge, schedule
+from ncdiag.reach.infer import Fault, faults
+from ncdiag.reach.seen import Run, trials
 
 FIREWALL, PATH, MTU = "bootstrap-blocked-firewall", "bootstrap-peer-unreachable", "mtu-mismatch"
+HEAD = "ray-gcs-unreachable"
 
 WORDS = {
     "refused": "refused",
@@ -23,56 +25,17 @@ WORDS = {
 }
 
 
-@dataclass(frozen=True)
-class Member:
-    """One node of a run."""
-
-    name: str
-    hostname: str
-    address: str
-    mtu: int
-    interface: str
-    offset_s: float | None = None
-
-
-@dataclass(frozen=True)
-class Run:
-    """What was asked, and what came back."""
-
-    what: str
-    """Whose interfaces these are: `NCCL`, `gloo`, `vLLM and Ray`."""
-    members: Sequence[Member]
-    request: Mapping[str, Any]
-    reports: Mapping[int, Mapping[str, Any]]
-    """Node -> what its agent returned; a node that is missing has no report."""
-    silent: Mapping[int, str] = field(default_factory=dict)
-    """Node -> why it has none."""
-
-
 def judge(run: Run) -> Iterator[Finding]:
     """At least one finding."""
-    names = [member.name for member in run.members]
+    names = run.names
     source = f"ncdiag reach, {run.what}"
     for number, why in run.silent.items():
         yield unknown(f"its part in the reachability test gave nothing: {why}", names[number], source=source,
                       remedy="see that the node can be reached and has python3 (3.8 or newer), then run it again")  # fmt: skip
-    found = [*_tcp(run), *_mtu(run), *_ports(run)]
+    found = [*_tcp(run), *_mtu(run), *_ports(run), *_services(run), *rdma_judge.judge(run)]
     for finding in found:
         yield replace(finding, source=source)
-    if not found:
-        yield _well(run, source)
-
-
-def trials(run: Run, what: str) -> list[Trial]:
-    """The tests of one kind whose target was listening by then."""
-    out = []
-    for number, report in run.reports.items():
-        for round_, partner, kind, outcome, detail in report["tests"]:
-            peer = run.reports.get(partner)
-            begin = run.request["start"] + round_ * run.request["slot_s"]
-            if kind == what and peer is not None and peer["port"] is not None and peer["started"] < begin:
-                out.append(Trial(number, partner, outcome, "" if detail is None else str(detail)))
-    return out
+    yield from _covered(run, source, any(finding.status is not Status.UNKNOWN for finding in found))
 
 
 def _tcp(run: Run) -> Iterator[Finding]:
@@ -83,7 +46,7 @@ def _tcp(run: Run) -> Iterator[Finding]:
 
 
 def _finding(run: Run, fault: Fault, port: str, cause: str) -> Finding:
-    names = [member.name for member in run.members]
+    names = run.names
     near, far = fold(names[node] for node in fault.nodes), fold(names[node] for node in fault.others)
     word = WORDS[fault.outcome] + (
         f" ({_detail(names, fault)})" if fault.outcome in ("unreachable", "stranger") and fault.detail else ""
@@ -141,7 +104,7 @@ def _mtu(run: Run) -> Iterator[Finding]:
             small = int(trial.detail) < min(run.members[trial.source].mtu, 9216)
             short.append(replace(trial, outcome="stuck" if small else "ok"))
     for fault in faults(short):
-        names = [member.name for member in run.members]
+        names = run.names
         member = run.members[fault.nodes[0]]
         near = fold(names[node] for node in fault.nodes)
         own = sorted({run.members[node].mtu for node in fault.nodes})
@@ -161,24 +124,60 @@ def _ports(run: Run) -> Iterator[Finding]:
     passed = {(trial.source, trial.target) for trial in trials(run, "tcp") if not trial.failed}
     for port in run.request["named"]:
         tested = [trial for trial in trials(run, f"port {port}") if (trial.source, trial.target) in passed]
+        label = f" ({run.labels[port]})" if port in run.labels else ""
         for fault in faults(tested):
-            yield _finding(run, fault, f"port {port}, ", FIREWALL)
+            yield _finding(run, fault, f"port {port}{label}, ", FIREWALL)
 
 
-def _well(run: Run, source: str) -> Finding:
-    tested = trials(run, "tcp")
-    if not tested:
-        return unknown("no pair of nodes was tested: no two agents were up at the same time", source=source,
-                       remedy="give it more time with --budget, or see why the nodes are slow to answer")  # fmt: skip
-    pairs = len({frozenset((trial.source, trial.target)) for trial in tested})
-    count = len(run.members)
+def _services(run: Run) -> Iterator[Finding]:
+    """Ports of a program that runs on some node, Ray's: nobody else answers there."""
+    passed = {(trial.source, trial.target) for trial in trials(run, "tcp") if not trial.failed}
+    for name in dict.fromkeys(name for member in run.members for name in member.services):
+        tested = [trial for trial in trials(run, f"service {name}") if (trial.source, trial.target) in passed]
+        for fault in faults(tested):
+            holder = next(node for node in (*fault.others, *fault.nodes) if name in run.members[node].services)
+            port = f"{name}, port {run.members[holder].services[name]}, "
+            yield _finding(run, fault, port, HEAD if "GCS" in name else FIREWALL)
+
+
+def _covered(run: Run, source: str, faulty: bool) -> Iterator[Finding]:
+    """What was tested. With faults only where pairs were left out."""
+    pairs = {frozenset((trial.source, trial.target)) for trial in trials(run, "tcp")}
+    if not pairs:
+        if not faulty:
+            yield unknown("no pair of nodes was tested: no two agents were up at the same time", source=source,
+                          remedy="give it more time with --budget, or see why the nodes are slow to answer")  # fmt: skip
+        return
     rounds = 1 + max(test[0] for report in run.reports.values() for test in report["tests"])
+    wanted = run.pairs if run.request["between"] is None else _between(run)
+    share = f"{len(pairs)} of {wanted} pairs in {rounds} rounds"
+    missed = "; a fault between one pair alone can be missed: --pairs all tests every pair, --between SET SET those of two sets"
+    missed = missed if len(pairs) < wanted else ""
+    observed = {"pairs": len(pairs), "of": run.pairs, "rounds": rounds}
+    if faulty:
+        if missed:
+            yield ok(f"pairs tested: {share}{missed}", source=source, observed=observed)
+        return
     mtus = sorted({int(trial.detail) for trial in trials(run, "mtu") if trial.outcome == "ok"})
     path = f"; path MTU {' and '.join(map(str, mtus))}" if mtus else ""
-    named = f", ports {', '.join(map(str, run.request['named']))}" if run.request["named"] else ""
-    return ok(
+    yield ok(
         f"{len(run.reports)} nodes reach each other both ways on {', '.join(sorted({member.interface for member in run.members}))}: "
-        f"{pairs} of {count * (count - 1) // 2} pairs in {rounds} rounds{named}{path}",
+        f"{share}{_named(run)}{path}{rdma_judge.coverage(run)}{missed}",
         source=source,
-        observed={"pairs": pairs, "rounds": rounds, "path_mtu": mtus},
+        observed={**observed, "path_mtu": mtus},
     )
+
+
+def _between(run: Run) -> int:
+    """Pairs of the two sets that were named."""
+    rounds = schedule.rounds(len(run.members), None, between=run.request["between"])
+    return sum(len(pairs) for pairs in rounds)
+
+
+def _named(run: Run) -> str:
+    """The ports that were tested by number, and those of Ray."""
+    plain = [str(port) for port in run.request["named"] if port not in run.labels]
+    services = dict.fromkeys(name for member in run.members for name in member.services)
+    told = [f"ports {', '.join(plain)}"] if plain else []
+    told += [f"{port} ({label})" for port, label in run.labels.items()] + list(services)
+    return "".join(f", {one}" for one in told)

@@ -13,7 +13,7 @@ import select
 import socket
 import threading
 import time
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 BULK = 1 << 17
 """Bytes each way: far more than one packet, so that a path which swallows full-sized packets shows."""
@@ -22,6 +22,9 @@ CONNECT_S = 1.3
 """Longer than the first retransmission of a lost SYN (1 s)."""
 
 BULK_S = 0.8
+PAIR_S = CONNECT_S + BULK_S + 1.0
+"""Longer than all tests over TCP and UDP of one pair, which run at the same time."""
+
 DATAGRAM_S = 0.15
 HEADERS = 28
 """IPv4 and UDP header in front of a datagram; 48 for IPv6."""
@@ -39,10 +42,14 @@ def family(address: str) -> int:
 
 
 class Server:
-    """Listeners on one address until `stop`. `number`: what this node is called in its answers."""
+    """Listeners on one address until `stop`. `number`: what this node is called in its answers.
 
-    def __init__(self, token: str, number: int, address: str) -> None:
+    `rdma`: called with the connection and the number of a node that wants RDMA tested.
+    """
+
+    def __init__(self, token: str, number: int, address: str, rdma: Callable[[socket.socket, int], None]) -> None:
         self._token = token.encode()
+        self._rdma = rdma
         self._number = number
         self._address = address
         self._stopped = threading.Event()
@@ -85,13 +92,16 @@ class Server:
             try:
                 connection.settimeout(CONNECT_S + BULK_S)
                 words = _line(connection).split()
-                if len(words) != 2 or not hmac.compare_digest(words[0], self._token):
+                if len(words) < 2 or not hmac.compare_digest(words[0], self._token):
+                    return
+                if words[1] == b"rdma":
+                    self._rdma(connection, int(words[2]))
                     return
                 connection.sendall(b"%s %d\n" % (self._token, self._number))
                 if int(words[1]):
                     _take(connection, int(words[1]))
                     connection.sendall(b"." * int(words[1]))
-            except (OSError, ValueError):
+            except (OSError, ValueError, IndexError):
                 return
 
     def _echo(self, datagrams: socket.socket) -> None:
@@ -134,6 +144,32 @@ def connect(token: str, own: str, peer: str, port: int, number: int, *, bulk: in
         except OSError as error:
             return "stuck", "%d bytes each way: %s" % (bulk, error)
     return "ok", "%.1f ms" % ((time.monotonic() - started) * 1000)
+
+
+def dial(token: str, own: str, peer: str, port: int, number: int) -> socket.socket:
+    """A connection on which RDMA is tested. Raises OSError."""
+    stream = socket.socket(family(peer), socket.SOCK_STREAM)
+    try:
+        stream.settimeout(CONNECT_S)
+        stream.bind((own, 0))
+        stream.connect((peer, port))
+        stream.sendall(b"%s rdma %d\n" % (token.encode(), number))
+    except OSError:
+        stream.close()
+        raise
+    return stream
+
+
+def knock(own: str, peer: str, port: int) -> Tuple[str, str]:
+    """`(outcome, detail)` of a connection to a port on which another program listens: ok, refused, dropped, unreachable, reset."""
+    with socket.socket(family(peer), socket.SOCK_STREAM) as stream:
+        stream.settimeout(CONNECT_S)
+        try:
+            stream.bind((own, 0))
+            stream.connect((peer, port))
+        except OSError as error:
+            return _failed(error)
+    return "ok", ""
 
 
 def path_mtu(token: str, own: str, peer: str, port: int, mtu: int) -> Optional[int]:
@@ -205,8 +241,8 @@ def _send(stream: socket.socket, count: int) -> None:
         return
 
 
-def several(work: List[Any]) -> List[Any]:
-    """The results of functions run at the same time, in their order; None of one that raised."""
+def several(work: List[Any], limit_s: float) -> List[Any]:
+    """The results of functions run at the same time, in their order; None of one that raised or took longer than `limit_s`."""
     results: List[Any] = [None] * len(work)
 
     def run(index: int) -> None:
@@ -215,6 +251,7 @@ def several(work: List[Any]) -> List[Any]:
     threads = [threading.Thread(target=run, args=(index,), daemon=True) for index in range(len(work))]
     for thread in threads:
         thread.start()
+    end = time.monotonic() + limit_s
     for thread in threads:
-        thread.join(CONNECT_S + BULK_S + 1.0)
+        thread.join(max(0.0, end - time.monotonic()))
     return results

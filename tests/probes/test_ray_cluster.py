@@ -93,4 +93,34 @@ def test_command_line_of_a_raylet() -> None:
         "resources": {"CPU": 32.0, "GPU": 8.0, "object_store_memory": 1000.0},
         "gcs_address": "192.0.2.1:6379",
         "temp_dir": "/tmp/ray",
+        "node_ip": None,
+        "ports": {},
+        "worker_ports": None,
     }
+
+
+SOCKETS = """\
+  sl  local_address                         remote_address                        st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
+   0: 00000000000000000000000000000000:97E7 00000000000000000000000000000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 501 1
+   1: 00000000000000000000000000000000:1F7C 00000000000000000000000000000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 502 1
+   2: 00000000000000000000000000000000:18EB 00000000000000000000000000000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 999 1
+   3: 0000000000000000FFFF0000010200C0:97E7 0000000000000000FFFF0000020200C0:A000 01 00000000:00000000 00:00000000 00000000     0        0 503 1
+"""
+
+
+@pytest.mark.parametrize("options, ports, workers", [
+    ("--node_manager_port=0\0--object_manager_port=0\0--min_worker_port=10002\0--max_worker_port=19999\0",
+     {"Ray's first manager port": 8060, "Ray's second manager port": 38887}, [10002, 19999]),
+    ("--node_manager_port=8060\0--object_manager_port=0\0", {"Ray's node manager": 8060, "Ray's first manager port": 38887}, None),
+    ("--node_manager_port=8060\0--object_manager_port=8076\0--min_worker_port=0\0--max_worker_port=0\0",
+     {"Ray's node manager": 8060, "Ray's object manager": 8076}, None),
+])  # fmt: skip
+def test_ports_of_a_raylet(options: str, ports: dict[str, int], workers: list[int] | None) -> None:
+    """Fixed on the command line, or its own listening sockets: not another process's, and not a connection."""
+    tree = MemoryTree()
+    tree.add_file("/proc/77/cmdline", (LINE.format(gpus=8) + "--node_ip_address=192.0.2.1\0" + options).encode())
+    tree.add_file("/proc/77/net/tcp6", SOCKETS.encode())
+    for number, inode in enumerate((501, 502, 503)):
+        tree.add_link(f"/proc/77/fd/{number}", f"socket:[{inode}]")
+    (raylet,) = collect(Recorded(tree, "a"))
+    assert (raylet["node_ip"], raylet["ports"], raylet["worker_ports"]) == ("192.0.2.1", ports, workers)

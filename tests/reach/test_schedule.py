@@ -37,3 +37,21 @@ def test_every_border_is_crossed_by_the_first_twenty(border: int) -> None:
 def test_same_rounds_everywhere() -> None:
     assert schedule.rounds(300, 40, 7) == schedule.rounds(300, 40, 7) != schedule.rounds(300, 40, 8)
     assert schedule.rounds(1, 40) == []
+
+
+@pytest.mark.parametrize("first, second", [
+    ({0}, {1}), ({3}, set(range(10))), ({0, 1, 2}, {7, 8}), ({0, 1, 2, 3}, {2, 3, 4}), (set(range(9)), set(range(9))),
+])  # fmt: skip
+def test_between_two_sets_every_pair_once_and_no_other(first: set[int], second: set[int]) -> None:
+    rounds = schedule.rounds(10, None, between=[sorted(first), sorted(second)])
+    wanted = {(min(a, b), max(a, b)) for a in first for b in second if a != b}
+    met = [pair for pairs in rounds for pair in pairs]
+    assert set(met) == wanted and len(met) == len(wanted)
+    for pairs in rounds:
+        nodes = [node for pair in pairs for node in pair]
+        assert pairs and len(nodes) == len(set(nodes))
+    assert len(rounds) < len(first | second) + len(first | second) % 2
+
+
+def test_all_pairs_without_a_limit() -> None:
+    assert sum(len(pairs) for pairs in schedule.rounds(101, None)) == 101 * 100 // 2
