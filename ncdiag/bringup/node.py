@@ -10,9 +10,10 @@ from dataclasses import asdict
 from typing import Any, Dict, Iterable, List, Mapping, Optional, Set, Tuple
 
 from ncdiag import redact
+from ncdiag.bringup.others import Others
 from ncdiag.host import Host, HostError
 from ncdiag.model import RankState
-from ncdiag.processes import kernel, progress, ranks, ray, roles, stacks
+from ncdiag.processes import progress, ranks, ray, roles, stacks
 from ncdiag.processes.family import FamilyError
 from ncdiag.processes.look import Options
 from ncdiag.processes.machine import Machine, option, rendezvous
@@ -27,7 +28,6 @@ SHORT = Options(window_s=1.5, native="auto", variables=True, budget_s=4.0)
 """A full look when the time for the start has run out."""
 TAIL_BYTES = 256 << 10
 LINES = 400
-OTHERS = 10
 _ENGINE = ("api-server", "engine-core", "worker", "headless", "ray-worker", "coordinator")
 _REMEMBERED = ("worker", "ray-worker", "script", "engine-core", "headless", "api-server")
 POLL_S = 0.05
@@ -45,6 +45,7 @@ class Node:
         self._gone: Dict[int, RankState] = {}
         self._files: Dict[str, None] = {}
         self._own: Set[int] = set()
+        self._beside = Others(self.host)
         self._alive: Dict[int, Optional[float]] = {}
         threading.Thread(target=self._poll, daemon=True).start()
 
@@ -214,25 +215,11 @@ class Node:
         return self._search(machine, request), set()
 
     def _others(self, machine: Machine, request: Mapping[str, Any]) -> List[Dict[str, Any]]:
-        """The first of the processes that were started or attached to and are of no engine."""
+        """What was started or attached to, where nothing of it is of an engine."""
         tops = [request["guard"]] if request.get("guard") else list(request["pids"])
-        below = {proc.pid: proc for top in tops for proc in machine.below(top)}
-        below.update({top: machine.processes[top] for top in tops if top in machine.processes})
-        chosen = [proc for proc in below.values() if proc.pid != request.get("guard") and proc.state not in ("Z", "X")]
-        return [self._other(proc) for proc in sorted(chosen, key=lambda proc: proc.pid)[:OTHERS]]
-
-    def _other(self, proc: Proc) -> Dict[str, Any]:
-        now, before = progress.look(self.host, proc.pid), self._counters.get(proc.pid)
-        moved = progress.between(before, now) if now is not None and before is not None else None
-        if now is not None:
-            self._counters[proc.pid] = now
-        return {
-            "pid": proc.pid,
-            "command": redact.text(proc.command)[:200],
-            "state": proc.state,
-            "wchan": kernel.look(self.host, proc.pid).wchan,
-            "progress": asdict(moved) if moved is not None else None,
-        }
+        chosen = {proc.pid: proc for top in tops for proc in machine.below(top)}
+        chosen.update({top: machine.processes[top] for top in tops if top in machine.processes})
+        return self._beside.look(proc for pid, proc in chosen.items() if pid != request.get("guard"))
 
     def _search(self, machine: Machine, request: Mapping[str, Any]) -> List[int]:
         """Without a pid: who meets at the same place, who is of the same Ray job, else every engine of several nodes."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ncdiag import __version__, stages
 from ncdiag.bringup.output import NAME, Output
+from ncdiag.bringup.places import place
 from ncdiag.bringup.timeline import Row, Timeline
 from ncdiag.hang.content import DumpContent
 from ncdiag.hang.dump import ras_services, recorders
@@ -148,30 +148,6 @@ def _by_peer(cause: Cause, states: Sequence[RankState]) -> None:
             cause.summary = f"rank {state.rank} ({state.node}, pid {state.pid}) listens for its peers on {peer}, where they do not reach it; they do at {', '.join(sorted(usual))}"
             cause.where = {"node": state.node, "rank": state.rank, "stage": look(state).stage}
             cause.evidence += [Evidence(f"sockets of pid {state.pid} on {state.node}", f"LISTEN on {peer}"), *chosen]
-
-
-def place(cause: Cause, timeline: Timeline, nodes: Sequence[str]) -> None:
-    """Adds node and rank where the lines that the cause rests on say them. The command itself runs on the first of `nodes`."""
-    if cause.cause == "rank-missing":
-        return  # it is where nothing is said
-    pids = {row.pid: row for row in timeline.rows}
-    for item in cause.evidence:
-        node = item.source.partition(":")[0]
-        if node in nodes:
-            cause.where.setdefault("node", node)
-        match = re.search(r"\bpid=(\d+)", item.text[:100])
-        row = pids.get(int(match[1])) if match else None
-        if row is not None:
-            cause.where.setdefault("node", row.node)
-            if row.rank is not None:
-                cause.where.setdefault("rank", row.rank)
-            if row.spans:
-                cause.where.setdefault("stage", row.spans[-1][0])
-            break
-        if item.source == NAME and nodes and " ip=" not in item.text[:120]:
-            cause.where.setdefault("node", nodes[0])
-    if len(set(nodes)) == 1:
-        cause.where.setdefault("node", nodes[0])
 
 
 def complete(cause: Cause, verdict: Verdict, answers: Sequence[Mapping[str, Any]], nodes: int) -> None:

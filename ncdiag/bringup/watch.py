@@ -12,6 +12,7 @@ from ncdiag.bringup.command import Engine
 from ncdiag.bringup.earlier import earlier
 from ncdiag.bringup.limit import Limit
 from ncdiag.bringup.output import Output
+from ncdiag.bringup.places import place
 from ncdiag.bringup.result import LogsOnly, Process, Result, Voice
 from ncdiag.bringup.stall import Picture, Stall, signature
 from ncdiag.bringup.summary import summarise
@@ -247,7 +248,7 @@ class Watch:
         if cause is not None:
             verdicts.complete(cause, verdict, answers, self.engine.nodes)
         for found in verdict.causes:
-            verdicts.place(found, self.timeline, [answer["node"] for answer in answers])
+            place(found, self.timeline, [answer["node"] for answer in answers])
         mark = signature(
             verdict.kind,
             cause.cause if cause else "",

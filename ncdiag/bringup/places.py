@@ -1,0 +1,51 @@
+"""Where a cause is: node, rank and stage, by the lines that it rests on (pure)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from ncdiag.bringup.output import NAME
+from ncdiag.bringup.timeline import Row, Timeline
+from ncdiag.model import Cause, Evidence
+
+
+def place(cause: Cause, timeline: Timeline, nodes: Sequence[str]) -> None:
+    """Adds node and rank where the lines that the cause rests on say them. The command itself runs on the first of `nodes`."""
+    if cause.cause == "rank-missing":
+        return  # it is where nothing is said
+    _by_rank(cause, timeline)
+    for item in cause.evidence:
+        told = item.source.partition(":")[0]
+        told = told if told in nodes else ""
+        row = _row_of(item, told, timeline)
+        if row is not None and _agrees(cause, row):
+            cause.where.setdefault("node", row.node)
+            if row.rank is not None:
+                cause.where.setdefault("rank", row.rank)
+            if row.spans:
+                cause.where.setdefault("stage", row.spans[-1][0])
+            break
+        if row is None and (told or (item.source == NAME and nodes and " ip=" not in item.text[:120])):
+            cause.where.setdefault("node", told or nodes[0])
+    if len(set(nodes)) == 1:
+        cause.where.setdefault("node", nodes[0])
+
+
+def _by_rank(cause: Cause, timeline: Timeline) -> None:
+    """A rank that the cause names is on one node."""
+    homes = {row.node for row in timeline.rows if row.rank is not None and row.rank == cause.where.get("rank")}
+    if len(homes) == 1:
+        cause.where.setdefault("node", homes.pop())
+
+
+def _row_of(item: Evidence, node: str, timeline: Timeline) -> Row | None:
+    """The process whose line it is, where its mark says that; two nodes may each have one of that number."""
+    match = re.search(r"\bpid=(\d+)", item.text[:100])
+    rows = [row for row in timeline.rows if match and row.pid == int(match[1]) and node in ("", row.node)]
+    return rows[0] if len({row.node for row in rows}) == 1 else None
+
+
+def _agrees(cause: Cause, row: Row) -> bool:
+    where = cause.where
+    return where.get("node", row.node) == row.node and (row.rank is None or where.get("rank", row.rank) == row.rank)
