@@ -45,6 +45,7 @@ class Node:
         self._gone: Dict[int, RankState] = {}
         self._files: Dict[str, None] = {}
         self._own: Set[int] = set()
+        self._seen: Dict[int, int] = {}
         self._beside = Others(self.host)
         self._alive: Dict[int, Optional[float]] = {}
         threading.Thread(target=self._poll, daemon=True).start()
@@ -86,7 +87,7 @@ class Node:
                 answer["notes"].append(str(error))
         elif request.get("guard") or request.get("pids"):
             answer["others"] = self._others(machine, request)
-        states += self._ended(machine, states)
+        states += self._ended(states)
         answer["states"] = [state.as_dict() for state in states]
         self._alive = {
             **{state.pid: None for state in states},
@@ -110,6 +111,7 @@ class Node:
             "last": [_bare(state) for state in self._last.values()],
             "gone": [_bare(state) for state in self._gone.values()],
             "files": list(self._files),
+            "seen": {str(pid): times for pid, times in self._seen.items()},
         }
 
     def remember(self, memory: Mapping[str, Any]) -> None:
@@ -119,6 +121,7 @@ class Node:
         self._last = {state.pid: state for state in map(RankState.from_dict, memory["last"])}
         self._gone = {state.pid: state for state in map(RankState.from_dict, memory["gone"])}
         self._files = dict.fromkeys(memory["files"])
+        self._seen = {int(pid): times for pid, times in memory["seen"].items()}
 
     def _sample(
         self, machine: Machine, pids: List[int], own: Set[int], request: Mapping[str, Any], answer: Dict[str, Any]
@@ -170,16 +173,21 @@ class Node:
             self._counters[state.pid] = now
             self._frames[state.pid] = frames
 
-    def _ended(self, machine: Machine, states: List[RankState]) -> List[RankState]:
+    def _ended(self, states: List[RankState]) -> List[RankState]:
         """The last states of those that are gone since the last look, for as long as others are there."""
-        here = {state.pid for state in states}
+        here, alive = {state.pid: state for state in states}, {}
         for pid, state in self._last.items():
-            now = machine.processes.get(pid)
-            if pid not in here and (now is None or now.state in ("Z", "X")) and state.role in _REMEMBERED:
+            if pid in here:
+                continue
+            now = read_stat(self.host, pid)
+            if now is not None and now.state not in ("Z", "X"):
+                alive[pid] = state  # not found this time, or it has ended in between: the next look will tell
+            elif state.role in _REMEMBERED and (self._seen.get(pid, 0) > 1 or _says_who_it_is(state)):
                 state.state, state.threads, state.sockets, state.progress = "gone", [], [], None
                 state.stack_error = "it has ended"
                 self._gone[pid] = state
-        self._last = {state.pid: state for state in states}
+        self._last = {**alive, **here}
+        self._seen = {pid: self._seen.get(pid, 0) + (pid in here) for pid in self._last}
         return list(self._gone.values())
 
     def _oom_kills(self) -> Optional[int]:
@@ -248,6 +256,12 @@ class Node:
         named = ray.job_of(self.host, proc)
         known = "RayWorkerProc" in proc.command or "RayWorkerWrapper" in proc.command
         return named == job if job is not None and named not in (None, ray.NO_JOB) else known
+
+
+def _says_who_it_is(state: RankState) -> bool:
+    """By its environment, title or log. What shows its parent's command line may just be about to become another program: a compiler, a look
+    at the CPU. Workers without a title live through several looks."""
+    return bool(state.title.startswith("VLLM::") or state.log_tail or state.rank_source not in ("", "order"))
 
 
 def _bare(state: RankState) -> Dict[str, Any]:

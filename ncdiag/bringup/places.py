@@ -3,17 +3,29 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from ncdiag.bringup.output import NAME
 from ncdiag.bringup.timeline import Row, Timeline
 from ncdiag.model import Cause, Evidence
 
+RAY_LINES = 40
+"""How many lines above its last one Ray's header of an error that a task raised is looked for."""
+_RAY_TASK = re.compile(r"RayTaskError.*ray::[^\n]*?\(pid=\d+, ip=(?P<address>[0-9a-fA-F.:]+)")
 
-def place(cause: Cause, timeline: Timeline, nodes: Sequence[str]) -> None:
-    """Adds node and rank where the lines that the cause rests on say them. The command itself runs on the first of `nodes`."""
+
+def place(
+    cause: Cause, timeline: Timeline, answers: Sequence[Mapping[str, Any]], logs: Mapping[str, Sequence[str]]
+) -> None:
+    """Adds node and rank where the lines that the cause rests on say them. `answers`: of a look; the command itself runs on the node of the first."""
     if cause.cause == "rank-missing":
         return  # it is where nothing is said
+    nodes = [answer["node"] for answer in answers]
+    if address := _raised_at(cause, logs):
+        cause.where = {key: value for key, value in cause.where.items() if key not in ("pid", "rank")}
+        cause.where["node"] = next((a["node"] for a in answers if a.get("address") == address), address)
+        return
     _by_rank(cause, timeline)
     for item in cause.evidence:
         told = item.source.partition(":")[0]
@@ -30,6 +42,17 @@ def place(cause: Cause, timeline: Timeline, nodes: Sequence[str]) -> None:
             cause.where.setdefault("node", told or nodes[0])
     if len(set(nodes)) == 1:
         cause.where.setdefault("node", nodes[0])
+
+
+def _raised_at(cause: Cause, logs: Mapping[str, Sequence[str]]) -> str:
+    """The address of the node where Ray says that the error was raised, which then shows in the log of the process that asked; else empty."""
+    item = cause.evidence[0] if cause.evidence else None
+    if item is None or item.line is None or item.source not in logs:
+        return ""
+    for line in reversed(logs[item.source][max(item.line - RAY_LINES, 0) : item.line]):
+        if match := _RAY_TASK.search(line):
+            return match["address"]
+    return ""
 
 
 def _by_rank(cause: Cause, timeline: Timeline) -> None:

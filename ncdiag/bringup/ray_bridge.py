@@ -94,6 +94,7 @@ class Bridge:
 
         ray, waiting, answers = self.ray, {}, []
         task_s = min(TASK_S, max(request.get("answer_s", TASK_S) - 1, 2.0))
+        addresses = {info["NodeID"]: info["NodeManagerAddress"] for info in ray.nodes()}
         for info in ray.nodes():
             name = info["NodeManagerHostname"]
             if not info["Alive"]:
@@ -119,7 +120,7 @@ class Bridge:
                 self._memory[node_id] = answer.pop("memory", None)
                 if not answer.pop("py_spy", True):
                     self._without_py_spy.add(node_id)
-                answers.append(answer)
+                answers.append({**answer, "address": addresses[node_id]})
             except ray.exceptions.RayError as error:
                 answers.append(
                     {

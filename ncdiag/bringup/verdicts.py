@@ -88,7 +88,7 @@ def failure(
     ]
     causes = [cause for cause in of_streams(streams).verdict.causes if cause.cause not in ("healthy", "slow-not-hung")]
     for cause in causes:
-        place(cause, timeline, [answer["node"] for answer in answers])
+        place(cause, timeline, answers, logs)
         _by_peer(cause, states)
     first = timeline.first_end()
     if (
@@ -129,16 +129,13 @@ def _ended_first(first: Row, causes: list[Cause], oom_kills: int) -> list[Cause]
 def _by_peer(cause: Cause, states: Sequence[RankState]) -> None:
     """The address that an error names, looked up among what the other nodes' processes listen on and talk with."""
     peer = str(cause.where.get("peer") or "")
+    if cause.cause == "rank-died":
+        _at_peer(cause, [state for state in states if any(peer == end for end in _talks_from(state))])
+        return
     for state in states:
         ends = [(socket.state, socket.local.rpartition(":")[0].strip("[]")) for socket in state.sockets]
-        usual = {
-            address
-            for kind, address in ends
-            if kind in ("ESTABLISHED", "CLOSE_WAIT") and not address.startswith("127.")
-        }
-        if cause.cause == "rank-died" and peer in usual:
-            cause.where.update({"node": state.node, **({"rank": state.rank} if state.rank is not None else {})})
-        elif cause.cause in _UNREACHED and ("LISTEN", peer) in ends and usual and peer not in usual:
+        usual = _talks_from(state)
+        if cause.cause in _UNREACHED and ("LISTEN", peer) in ends and usual and peer not in usual:
             chosen = [
                 Evidence(f"environment of pid {state.pid} on {state.node}", f"{name}={state.settings[name]}")
                 for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
@@ -148,6 +145,25 @@ def _by_peer(cause: Cause, states: Sequence[RankState]) -> None:
             cause.summary = f"rank {state.rank} ({state.node}, pid {state.pid}) listens for its peers on {peer}, where they do not reach it; they do at {', '.join(sorted(usual))}"
             cause.where = {"node": state.node, "rank": state.rank, "stage": look(state).stage}
             cause.evidence += [Evidence(f"sockets of pid {state.pid} on {state.node}", f"LISTEN on {peer}"), *chosen]
+
+
+def _talks_from(state: RankState) -> set[str]:
+    """The addresses from which it talks with other machines."""
+    ends = {
+        socket.local.rpartition(":")[0].strip("[]")
+        for socket in state.sockets
+        if socket.state in ("ESTABLISHED", "CLOSE_WAIT")
+    }
+    return {address for address in ends if not address.startswith("127.")}
+
+
+def _at_peer(cause: Cause, there: Sequence[RankState]) -> None:
+    """The process that ended is at the address that its peer names: on that node, and of its ranks where it has one only."""
+    nodes, ranks = {state.node for state in there}, {state.rank for state in there if state.rank is not None}
+    if len(nodes) == 1 and cause.where.get("node") not in nodes:
+        stage = {"stage": look(there[0]).stage} if len(there) == 1 else {}
+        where = {"node": nodes.pop(), **({"rank": ranks.pop()} if len(ranks) == 1 else {}), **stage}
+        cause.where = {**where, "peer": cause.where["peer"]}
 
 
 def complete(cause: Cause, verdict: Verdict, answers: Sequence[Mapping[str, Any]], nodes: int) -> None:

@@ -14,7 +14,7 @@ from ncdiag.bringup.limit import Limit
 from ncdiag.bringup.output import Output
 from ncdiag.bringup.places import place
 from ncdiag.bringup.result import LogsOnly, Process, Result, Voice
-from ncdiag.bringup.stall import Picture, Stall, signature
+from ncdiag.bringup.stall import Key, Picture, Stall, key, signature
 from ncdiag.bringup.summary import summarise
 from ncdiag.bringup.timeline import Timeline
 from ncdiag.hang.verdict import Verdict
@@ -55,6 +55,8 @@ class Watch:
         """Set from outside (a signal): the watch ends at the next chance."""
         self.earlier: Cause | None = None
         """A rank of an earlier start that was still there at the last look, or when the command ended."""
+        self._known: dict[Key, RankState] = {}
+        """Each process as it was when it last had sockets: what has ended has none."""
         self._said: tuple[object, ...] | None = None
         self._oom_before: dict[str, int] = {}
         self._left = self._exit_seen = self.was_up = False
@@ -117,6 +119,7 @@ class Watch:
         self.answers = self._ask(full=False)
         self.errors = verdicts.errors_of(self.answers)
         self.states = verdicts.states_of(self.answers)
+        self._known.update({key(state): state for state in self.states if state.sockets})
         self.earlier = earlier(self.answers, self.states) or (self.earlier if self.process.exit else None)
         self.output.lend(self.states)
         self._oom()
@@ -189,7 +192,8 @@ class Watch:
         return not self.engine.serves and any(row.rank is not None for row in self.timeline.rows)
 
     def _failure(self, answers: Sequence[Mapping[str, Any]]) -> list[Cause]:
-        causes = verdicts.failure(answers, self.states, self.output, self.timeline, self.process.exit, self._oom())
+        states = list(self._known.values())
+        causes = verdicts.failure(answers, states, self.output, self.timeline, self.process.exit, self._oom())
         return [self.earlier, *causes] if self.earlier is not None else causes
 
     def _came_up(self) -> Result:
@@ -241,14 +245,16 @@ class Watch:
             answers, self.output, {"node": answers[0]["node"] if answers else None, "command": "bringup"}
         )
         verdict = content.verdict() if content.states else no_engine.verdict(answers)
-        if self.earlier is not None:
+        if verdict.kind == "failed":  # all ranks have ended, and the command will
+            verdict.causes = self._failure(answers)
+        elif self.earlier is not None:
             verdict.causes.insert(0, self.earlier)
-            verdict.summary = self.earlier.summary
+        verdict.summary = verdict.causes[0].summary if verdict.causes else verdict.summary
         cause = verdict.cause
         if cause is not None:
             verdicts.complete(cause, verdict, answers, self.engine.nodes)
         for found in verdict.causes:
-            place(found, self.timeline, [answer["node"] for answer in answers])
+            place(found, self.timeline, answers, content.logs)
         mark = signature(
             verdict.kind,
             cause.cause if cause else "",

@@ -9,7 +9,7 @@ from ncdiag.bringup.places import place
 from ncdiag.bringup.timeline import Row, Timeline
 from ncdiag.model import Cause, Evidence
 
-NODES = ["a", "b"]
+ANSWERS = [{"node": "a"}, {"node": "b", "address": "192.0.2.2"}]
 
 
 @pytest.fixture
@@ -20,8 +20,8 @@ def timeline() -> Timeline:
     return made
 
 
-def placed(timeline: Timeline, cause: Cause) -> dict[str, object]:
-    place(cause, timeline, NODES)
+def placed(timeline: Timeline, cause: Cause, logs: dict[str, list[str]] | None = None) -> dict[str, object]:
+    place(cause, timeline, ANSWERS, logs or {})
     return cause.where
 
 
@@ -46,3 +46,16 @@ def test_a_later_line_of_another_node_does_not_add_its_rank(timeline: Timeline) 
 def test_a_number_that_two_nodes_have_is_told_by_the_log_it_stands_in(timeline: Timeline) -> None:
     assert placed(timeline, cause({}, Evidence("b:/x", "(EngineCore pid=30) boom")))["node"] == "b"
     assert "stage" not in placed(timeline, cause({}, Evidence("x", "(EngineCore pid=30) boom")))
+
+
+def test_an_error_that_ray_brought_from_another_node_is_there(timeline: Timeline) -> None:
+    header = "(EngineCore pid=30) ERROR ray.exceptions.RayTaskError(RuntimeError): \x1b[36mray::RayWorkerProc.f()\x1b[39m (pid=7, ip={}, actor_id=1)"
+    lines = [
+        "(EngineCore pid=30) ERROR Traceback",
+        header.format("192.0.2.2"),
+        "(EngineCore pid=30) ERROR RuntimeError: boom",
+    ]
+    boom = Evidence(NAME, lines[2], 3)
+    assert placed(timeline, cause({"pid": 30}, boom), {NAME: lines}) == {"node": "b"}
+    lines[1] = header.format("192.0.2.9")
+    assert placed(timeline, cause({}, boom), {NAME: lines}) == {"node": "192.0.2.9"}

@@ -119,3 +119,18 @@ def test_an_address_that_cannot_be_reached_leads_to_the_rank_that_listens_there(
     (cause, *_) = failure([answer("a"), answer("b", there)], [there], output, Timeline(), 1, {})
     assert (cause.cause, cause.where["node"], cause.where["rank"]) == ("socket-ifname-wrong", "b", 1)
     assert any("GLOO_SOCKET_IFNAME=mgmt0" in item.text for item in cause.evidence)
+
+
+def test_a_peer_that_closed_its_connection_is_where_its_address_is_not_where_the_line_stands() -> None:
+    output = Output()
+    output.feed(
+        True,
+        b"(Worker_TP0 pid=100) RuntimeError: [gloo/transport/tcp/pair.cc:553] Connection closed by peer [192.0.2.2]:56449\n",
+    )
+    here = worker("a", 0, sockets=[Socket("ESTABLISHED", "192.0.2.1:29500", "192.0.2.2:5000")])
+    there = worker("b", 1, sockets=[Socket("ESTABLISHED", "192.0.2.2:5000", "192.0.2.1:29500")])
+    (cause, *_) = failure([answer("a", here), answer("b")], [here, there], output, ended({}, here, there), 1, {})
+    assert (cause.cause, cause.where["node"], cause.where["rank"]) == ("rank-died", "b", 1)
+    third = worker("b", 2, sockets=[Socket("ESTABLISHED", "192.0.2.2:5001", "192.0.2.1:29500")])
+    (cause, *_) = failure([answer("a", here), answer("b")], [here, there, third], output, Timeline(), 1, {})
+    assert cause.where["node"] == "b" and "rank" not in cause.where

@@ -32,22 +32,38 @@ def ray_plugin_missing(made: Bench) -> None:
     made.env["b"]["PYTHONPATH"] = None
 
 
-@fault("ray", "worker node lost while it loads", "ray-node-lost", "rank-died", node="b")
+@fault("ray", "worker node lost while its rank starts: all of it ends at once", "ray-node-lost", "rank-died", node="b")
 def ray_node_lost(made: Bench) -> None:
+    made.acts.append(_lose_node)
+
+
+def _lose_node(made: Bench) -> None:
+    if _remote_worker(made):
+        for pid in made.hosts["b"].run("ip", "netns", "pids", made.hosts["b"].netns).stdout.split():
+            if int(pid) != made.hosts["b"].holder.pid:
+                os.kill(int(pid), signal.SIGKILL)
+        made.acted_at = time.time()
+
+
+@fault("ray", "rank on b killed (SIGKILL) while it starts", "rank-died", node="b", name="killed")
+def ray_killed(made: Bench) -> None:
     made.acts.append(_kill_ray_worker)
 
 
 def _kill_ray_worker(made: Bench) -> None:
-    while not (
-        found := re.search(
-            r"\(RayWorkerProc pid=(\d+), ip=10\.77\.0\.2\)[^\n]*(?:Starting to load|distributed_init)", made.text("a")
-        )
-    ):
+    if pid := _remote_worker(made):
+        os.kill(pid, signal.SIGKILL)
+        made.acted_at = time.time()
+
+
+def _remote_worker(made: Bench) -> int:
+    """The worker on b, a second after its first line came (Ray prints a line that several workers say once only); 0 when it is over."""
+    while not (found := re.search(r"\(RayWorkerProc pid=(\d+), ip=10\.77\.0\.2\)", made.text("a"))):
         if made.over:
-            return
+            return 0
         time.sleep(0.02)
-    os.kill(int(found[1]), signal.SIGKILL)
-    made.acted_at = time.time()
+    time.sleep(1.0)
+    return int(found[1])
 
 
 @fault("ray", "rank on b stopped (SIGSTOP)", "rank-stopped", node="b", quick=True)
@@ -56,10 +72,6 @@ def ray_stopped(made: Bench) -> None:
 
 
 def _stop_ray_worker(made: Bench) -> None:
-    while not (found := re.search(r"\(RayWorkerProc pid=(\d+), ip=10\.77\.0\.2\)", made.text("a"))):
-        if made.over:
-            return
-        time.sleep(0.02)
-    time.sleep(1.0)
-    os.kill(int(found[1]), signal.SIGSTOP)
-    made.acted_at = time.time()
+    if pid := _remote_worker(made):
+        os.kill(pid, signal.SIGSTOP)
+        made.acted_at = time.time()
