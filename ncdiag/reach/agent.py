@@ -88,6 +88,8 @@ def _rounds(request: Dict[str, Any], own: int, begin: float, ends: rdma.Ends) ->
             continue
         time.sleep(max(0.0, at - time.time()))
         tests += [[number, partner, *test] for test in _pair(request, own, partner, ends)]
+    if request["nodes"][own]["rdma"]:  # the partner asks, and may still be at it
+        time.sleep(max(0.0, begin + len(rounds) * request["slot_s"] - time.time()))
     return tests
 
 

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-FAILED = ("refused", "dropped", "unreachable", "reset", "stuck", "stranger")
-"""Outcomes of a test that did not get through; `stuck`: small messages pass, large ones do not."""
+FAILED = ("refused", "dropped", "unreachable", "reset", "stuck", "stranger", "setup")
+"""Outcomes of a test that did not get through; `stuck`: small messages pass, large ones do not; `setup`: an RDMA connection cannot be made."""
 
 ENOUGH = 0.8
 """Share of a node's tests that must fail before the node is named; lost packets on other links stay below it."""

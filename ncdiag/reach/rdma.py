@@ -78,7 +78,7 @@ class Ends:
     def stop(self) -> None:
         if self._process is not None:
             self._process.kill()
-            self._process.wait()
+            self._process.communicate()
 
 
 def lanes_of(own: List[Dict[str, Any]], peer: List[Dict[str, Any]]) -> List[Tuple[Dict[str, Any], Dict[str, Any]]]:

@@ -108,14 +108,19 @@ def _reason(run: Run, lane: Lane, fault: Fault) -> tuple[str, str]:
         return f"nothing arrives{status}", PATH
     concerned = {*fault.nodes, *fault.others}
     said = [one for one in lane.refusals if concerned & {one.node, one.peer}]
-    own = [one for one in said if one.node in fault.nodes] or said
+    own = [one for one in said if one.code == errno.ENODATA] or [one for one in said if one.node in fault.nodes] or said
     (node, why, code), _ = Counter((one.node, one.why, one.code) for one in own).most_common(1)[0]
     text = f"{why} on {run.names[node]}"
+    if code == errno.ENODATA:
+        return f"{text}: {_port(run, node, lane.number)} has no such GID, or an empty one", GID
     if code in NO_WAY:
         return f"{text}: the peer's address is not resolved", PATH
     over_ip = run.members[node].rdma[lane.number % len(run.members[node].rdma)]["link_layer"] == ETHERNET
-    if over_ip and code in (errno.ENODATA, errno.EINVAL):
-        return f"{text}: its GID is empty, or of another kind or network than the peer's", GID
+    if over_ip and code == errno.EINVAL:
+        return (
+            f"{text}: the two GIDs do not fit together (IPv4 with IPv6 or link-local, RoCE v1 with v2, another VLAN)",
+            GID,
+        )
     return text, SETUP
 
 

@@ -20,8 +20,8 @@ MASK_INIT, MASK_RTR, MASK_RTS = 57, 1216897, 77313
 TIMEOUT, RETRIES = 14, 3
 """67 ms (up to four times that on real cards) and as many resends: a lost message is known within 1.1 s. NCCL is more patient."""
 
-POLL_CQ, POST_SEND, POST_RECV = 88, 200, 208
-"""Offsets of the driver's functions in `struct ibv_context`, before which `ops` begins at 8; verbs.h calls them inline."""
+POLL_CQ, POST_SEND, POST_RECV = 96, 208, 216
+"""Offsets of the driver's functions in `struct ibv_context` (`ops` begins at 8); verbs.h calls them inline."""
 
 
 class Cap(Structure):

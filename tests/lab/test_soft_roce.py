@@ -24,11 +24,14 @@ from ncdiag.host import Recorded
 from ncdiag.model import Finding, NodeFacts, Plan, Snapshot
 from ncdiag.nccl import gid
 from ncdiag.nccl.recommend import recommend
+from ncdiag.reach import targets
+from ncdiag.reach.judge import judge
+from ncdiag.reach.seen import Member, Run
 from ncdiag.tree import open_tree
 from tests.lab.vm import initramfs, machine
 from tests.lab.vm.kernel import NotHere, fetch
 
-pytestmark = [pytest.mark.lab, pytest.mark.timeout(480)]  # the kernel is downloaded first, and the machine has 240 s
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(540)]  # the kernel is downloaded first, and the machine has 300 s
 
 SETUPS = (
     "one-address-each", "ipv6-before-ipv4", "uneven", "ipv6-only", "an-address-taken-away", "ipv6-disabled", "link-local-only",
@@ -205,3 +208,50 @@ def test_a_table_that_moves_is_seen(lab: Lab) -> None:
     """Real addresses come and go on rxe0's link while its table is read; rxe1's stays."""
     moving, still = lab.result["moving"]
     assert moving and not still
+
+
+def _reach(lab: Lab, name: str, lanes: tuple[int, ...]) -> list[Finding]:
+    """What `ncdiag reach` concludes from what the two agents told of these lanes."""
+    told = lab.result["reach"][name]
+    request = told["request"]
+    members = [Member(node["hostname"], node["hostname"], node["address"], node["mtu"], f"veth{number}", 0.0, node["rdma"])
+               for number, node in enumerate(request["nodes"])]  # fmt: skip
+    reports = {}
+    for report in told["reports"]:
+        kept = [one for one in report["tests"] if not one[2].startswith("rdma") or int(one[2].split()[1]) in lanes]
+        reports[report["number"]] = {**report, "tests": kept}
+    assert sorted(reports) == [0, 1] and told["left"] == [0, 0]
+    return list(judge(Run("NCCL", members, request, reports)))
+
+
+def test_reach_over_rdma_broke_nowhere(lab: Lab) -> None:
+    assert "broke" not in lab.result["reach"], lab.result["reach"]["broke"]
+
+
+def test_rdma_between_sound_ports_is_ok_on_the_ports_that_reach_would_choose(lab: Lab) -> None:
+    (finding,) = _reach(lab, "healthy", (0,))
+    assert finding.status.value == "ok" and "RDMA on 1 pairs" in finding.summary, finding
+    tried = [node["rdma"][0] for node in lab.result["reach"]["healthy"]["request"]["nodes"]]
+    assert targets.rdma_ports(lab.snapshot("one-address-each"), "one-address-each") == tried
+
+
+@pytest.mark.parametrize("lane, words", [
+    (1, ("Invalid argument (errno 22)", "do not fit together")), (2, ("No data available (errno 61)", "rxe0:1 (GID index 5)", "on host0")),
+])  # fmt: skip
+def test_a_wrong_gid_is_told_from_a_path(lab: Lab, lane: int, words: tuple[str, ...]) -> None:
+    (finding,) = _reach(lab, "healthy", (lane,))
+    assert finding.cause == "roce-gid-wrong" and all(word in finding.summary for word in words), finding
+
+
+def test_udp_4791_blocked_one_way_is_seen_in_that_direction(lab: Lab) -> None:
+    """TCP passes, and so does what the other side sends, though its acknowledgements are lost."""
+    (finding,) = _reach(lab, "one-way", (0,))
+    assert (finding.cause, finding.observed["one_way"]) == ("ib-path-unreachable", True)
+    assert "RDMA from host0 to host1 fails" in finding.summary and "transport retry counter exceeded" in finding.summary
+    assert "the way back carries data" in finding.summary and "4791" in str(finding.remedy)
+
+
+def test_a_switch_that_drops_large_packets_of_rdma(lab: Lab) -> None:
+    """Both ports have MTU 4096, TCP is not affected (its packets do not go through that switch here)."""
+    (finding,) = _reach(lab, "switch-mtu", (0,))
+    assert finding.cause == "mtu-mismatch" and "64 bytes arrives" in finding.summary

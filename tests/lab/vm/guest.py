@@ -17,6 +17,8 @@ from typing import Any
 
 sys.path.insert(0, "/lab")
 
+import agents
+
 from ncdiag import registry
 from ncdiag.collect import collect
 from ncdiag.host import Host
@@ -275,6 +277,22 @@ def while_addresses_come_and_go(probe: Any) -> list[list[int]]:
         moving.join()
 
 
+def over_rdma() -> dict[str, Any]:
+    """`ncdiag reach` between the two ports: sound and wrong GIDs side by side, then faults of the switch."""
+    one_address_each()
+    settled()
+    told = {"healthy": agents.test([(1, 1), (0, 1), (5, 1)])}
+    drop = "table netdev lab { chain in { type filter hook ingress device p0 priority 0; udp dport 4791 drop; }; }"
+    with open("/tmp/drop.nft", "w") as file:
+        file.write(drop)
+    do("ip netns exec sw nft -f /tmp/drop.nft")
+    told["one-way"] = agents.test([(1, 1)])
+    do("ip netns exec sw nft flush ruleset", "ip link set veth0 mtu 9000", "ip link set veth1 mtu 9000")
+    told["switch-mtu"] = agents.test([(1, 1)], 9000)
+    down()
+    return told
+
+
 def shown(*argv: str) -> str:
     return subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False).stdout.decode(
         errors="replace"
@@ -318,6 +336,12 @@ def main() -> None:
         except Exception:
             result["setups"][name] = {"broke": traceback.format_exc()}
         down()
+    begun = time.monotonic()
+    try:
+        result["reach"] = over_rdma()
+    except Exception:
+        result["reach"] = {"broke": traceback.format_exc()}
+    print("reach", round(time.monotonic() - begun, 1), flush=True)
     with open("/out/result.json", "w") as file:
         json.dump(result, file)
 

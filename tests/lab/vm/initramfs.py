@@ -17,14 +17,17 @@ from pathlib import Path
 from tests.lab.vm.kernel import Kernel, NotHere
 
 MODULES = (
-    "virtio_pci", "virtio_rng", "crc32_generic", "crc32_pclmul", "9pnet_virtio", "9p", "rdma_rxe", "ib_uverbs", "rdma_ucm", "veth", "bridge", "8021q", "bonding", "dummy",
+    "virtio_pci", "virtio_rng", "crc32_generic", "crc32_pclmul", "9pnet_virtio", "9p", "rdma_rxe", "ib_uverbs", "rdma_ucm", "veth", "bridge", "8021q", "bonding", "dummy", "crc32c_generic", "nf_tables",
 )  # fmt: skip
 TOOLS = {
     "ip": "iproute2", "rdma": "iproute2", "ibv_devinfo": "ibverbs-utils", "ibv_rc_pingpong": "ibverbs-utils", "ib_write_bw": "perftest",
+    "nft": "nftables",
 }  # fmt: skip
 """Program -> the package that has it."""
 
 DRIVER = "/usr/lib/x86_64-linux-gnu/libibverbs/librxe-rdmav34.so"
+UNWINDER = "/usr/lib/x86_64-linux-gnu/libgcc_s.so.1"
+"""Loaded when a thread is ended, and by no program by name."""
 APPLETS = ("sh", "mount", "mkdir", "insmod", "poweroff", "sync", "umount", "cat", "hostname", "sysctl")
 _UNNEEDED = re.compile(
     r"/(test|tests|idlelib|tkinter|turtledemo|ensurepip|lib2to3|pydoc_data|site-packages|dist-packages|config-[^/]*|__pycache__)(/|$)"
@@ -108,6 +111,7 @@ def build(path: Path, kernel: Kernel, sources: Mapping[str, bytes], files: Mappi
         if place != f"/usr/bin/{tool}":
             archive.link(f"usr/bin/{tool}", place)
     archive.program(DRIVER)
+    archive.program(UNWINDER)
     archive.data("etc/libibverbs.d/rxe.driver", b"driver rxe\n", 0o644)
     archive.data("etc/passwd", b"root:x:0:0::/:/bin/sh\n", 0o644)
     _modules(archive, kernel)

@@ -12,7 +12,7 @@ from tests.lab.vm import initramfs
 from tests.lab.vm.kernel import Kernel, NotHere
 
 HERE = Path(__file__).parent
-LIMIT_S = 240
+LIMIT_S = 300
 MEMORY_MB = 640
 SIGN_OF_LIFE_S = 20
 
@@ -33,7 +33,7 @@ def run(folder: Path, kernel: Kernel) -> Path:
 def _sources() -> dict[str, bytes]:
     """What the job imports of ncdiag, with every probe; and the job."""
     probes = payload.probe_files()
-    start = ["ncdiag.record", "ncdiag.collect", "ncdiag.registry", "ncdiag.nccl.gid"]
+    start = ["ncdiag.record", "ncdiag.collect", "ncdiag.registry", "ncdiag.nccl.gid", "ncdiag.reach.agent"]
     for path in probes.values():
         start += payload._imports(path, "ncdiag.probes")
     found = {
@@ -41,7 +41,7 @@ def _sources() -> dict[str, bytes]:
     }
     found = {place: path for place, path in found.items() if not place.startswith("lab/ncdiag/probes/")}
     found.update({f"lab/{place}": path for place, path in probes.items()})
-    found["lab/guest.py"] = str(HERE / "guest.py")
+    found.update({f"lab/{name}": str(HERE / name) for name in ("guest.py", "agents.py")})
     return {place: Path(path).read_bytes() for place, path in found.items()}
 
 
