@@ -65,14 +65,24 @@ class Finding:
     def playbook(self) -> Optional[str]:
         return self.cause
 
+    def of(self, probe: str) -> "Finding":
+        """The same, of that probe."""
+        return Finding(self.status, self.summary, self.where, self.observed, self.expected, self.source, self.cause, self.remedy, probe)
+
     def as_dict(self) -> Dict[str, Any]:
         """The finding as in the JSON contract; keys without a value are left out."""
-        data = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        data["status"] = self.status.value
-        data["where"] = dict(self.where)
-        data["playbook"] = self.playbook
-        required = ("probe", "status", "where", "summary", "source")
-        return {key: value for key, value in data.items() if key in required or value is not None}
+        data: Dict[str, Any] = {"status": self.status.value, "summary": self.summary, "where": dict(self.where)}
+        if self.observed is not None:
+            data["observed"] = self.observed
+        if self.expected is not None:
+            data["expected"] = self.expected
+        data["source"] = self.source
+        if self.cause is not None:
+            data.update(cause=self.cause, playbook=self.playbook)
+        if self.remedy is not None:
+            data["remedy"] = self.remedy
+        data["probe"] = self.probe
+        return data
 
 
 def _where(node: Optional[str], where: Mapping[str, Any]) -> Dict[str, Any]:
@@ -365,6 +375,8 @@ class RankState:
     """What could not be read of it, each with the way out."""
     silent_s: Optional[float] = None
     """How long nothing was written to its log; None where it has no log file."""
+    lock: Dict[str, Any] = field(default_factory=dict)
+    """The file lock that it waits for: `kind`, `file`, `holder` (pid, None where not known), `command`; empty where it waits for none."""
 
     def as_dict(self) -> Dict[str, Any]:
         """Plain JSON, which `from_dict` reads."""

@@ -8,13 +8,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ncdiag.cli.options import FORMATS, output_options, write_other, write_result
-from ncdiag.exits import Exit
-from ncdiag.model import Cause
+from ncdiag.exits import of_cause
 
 if TYPE_CHECKING:
     from ncdiag.hang.content import DumpContent
-
-_GOOD = ("healthy", "slow-not-hung")
 
 
 @click.command()
@@ -25,7 +22,8 @@ _GOOD = ("healthy", "slow-not-hung")
 def command(obj: dict[str, Any], paths: tuple[str, ...], format_: str, output: str | None, show_all: bool) -> int:
     """Say what went wrong from what is left: logs, stacks, sockets, pasted command output, in any mix, compressed or not.
 
-    Bundles of hang-dump, of one node or of several, too. Out comes one ranked list of causes with the lines they rest on. Exit code: 0 healthy or only slow, 1 a cause was found, 3 not enough here.
+    Bundles of hang-dump, of one node or of several, too. Out comes one ranked list of causes with the lines they rest on.
+    Exit code: 0 healthy or only slow, 1 a sure or likely cause, 3 no more than a possible one.
     """
     from ncdiag.logs.diagnose import communicators, diagnose, ranks
 
@@ -47,7 +45,7 @@ def command(obj: dict[str, Any], paths: tuple[str, ...], format_: str, output: s
     causes, steps = found.verdict.causes, found.verdict.next
     if not found.sources:
         raise click.UsageError("; ".join(found.notes) or "nothing to read")
-    code = exit_of(causes)
+    code = int(of_cause(causes[0].cause, causes[0].confidence))
     if format_ == "json":
         from ncdiag.report.causes import causes_as_json
 
@@ -118,13 +116,3 @@ def _may_be_bundle(path: str) -> bool:
             return may_be_archive(file.read(512))
     except OSError:
         return False
-
-
-def exit_of(causes: list[Cause]) -> int:
-    """0 for healthy and slow, 3 when nothing likelier than `possible` was found, else 1."""
-    first = causes[0]
-    if first.cause in _GOOD:
-        return int(Exit.OK)
-    if first.cause == "unresolved" or first.confidence == "possible":
-        return int(Exit.INCOMPLETE)
-    return int(Exit.FINDING)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ncdiag.cli.options import FORMATS, output_options, write_other, write_result
-from ncdiag.exits import Exit
+from ncdiag.exits import Exit, of_cause
 
 if TYPE_CHECKING:
     from ncdiag.hang.content import DumpContent
@@ -72,7 +72,8 @@ def command(
 
     Looks at the whole family of processes of PID on this machine: stacks, sockets, kernel state, progress over a few seconds, logs, NCCL RAS,
     flight recorder. Only reads; a process is paused for milliseconds, for up to a second where its native frames are read (--native none leaves
-    them out), and runs on. Exit code: 0 nothing hangs, 1 somebody holds up the others or failed, 3 what could be read does not tell.
+    them out), and runs on. Exit code: 0 nothing hangs, 1 somebody holds up the others or failed (surely or likely), 3 no more than a possibility, or what
+    could be read does not tell.
     """
     from ncdiag.hang.dump import Request, dump
     from ncdiag.processes.family import FamilyError
@@ -99,8 +100,10 @@ def conclude(
     from ncdiag.report.hang import verdict_as_json, verdict_as_text
 
     verdict, notes = content.verdict(logs), content.not_read()
-    code = {"hang": Exit.FINDING, "failed": Exit.FINDING, "progressing": Exit.OK, "healthy": Exit.OK}.get(
-        verdict.kind, Exit.INCOMPLETE
+    code = (
+        Exit.INCOMPLETE
+        if verdict.kind == "unknown"
+        else of_cause(verdict.causes[0].cause, verdict.causes[0].confidence)
     )
     if bundle:
         _save(bundle, content)

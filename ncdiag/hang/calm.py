@@ -7,6 +7,7 @@ from typing import List, Optional, Sequence
 from ncdiag import stages
 from ncdiag.hang import activity
 from ncdiag.hang.claims import LIKELY, POSSIBLE, Claim, claim, seen
+from ncdiag.hang.idle import idlers
 from ncdiag.hang.remaining import remaining
 from ncdiag.hang.scene import Scene, View
 from ncdiag.model import Evidence
@@ -23,6 +24,9 @@ def calm(scene: Scene, claims: Sequence[Claim]) -> Optional[Claim]:
         return None
     if any(view.verdict in ("dead", "stopped") for view in members):
         return None
+    idle = idlers(scene)
+    if idle is not None and not claims:
+        return idle
     above = scene.managers if not scene.ranks or scene.absent else []
     moving = [view for view in (*scene.ranks, *above) if view.verdict == "progressing"]
     if moving and not any(found.culprits or found.absent for found in claims):

@@ -104,6 +104,11 @@ def names(views: Sequence[View], most: int = 4) -> str:
     return ", ".join(texts[:-1]) + " and " + texts[-1] if len(texts) > 1 else "".join(texts)
 
 
+def only_wait(views: Sequence[View]) -> str:
+    """`rank 0 (a, pid 1) only waits`"""
+    return f"{names(views)} only {'wait' if len(views) > 1 else 'waits'}"
+
+
 def numbers(ranks: Sequence[int], most: int = 8) -> str:
     """`rank 3` or `ranks 3, 5 and 2 more`."""
     head = ", ".join(str(rank) for rank in ranks[:most])

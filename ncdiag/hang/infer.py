@@ -11,6 +11,7 @@ from ncdiag.hang import (
     count_rules,
     group_rules,
     listen_rules,
+    lock_rules,
     network_rules,
     rank_rules,
     store_rules,
@@ -18,6 +19,7 @@ from ncdiag.hang import (
 from ncdiag.hang.addresses import Picture
 from ncdiag.hang.calm import calm, slow_storage
 from ncdiag.hang.claims import LIKELY, POSSIBLE, SURE, Claim, claim, names, seen
+from ncdiag.hang.idle import lonely
 from ncdiag.hang.rows import verdict_of
 from ncdiag.hang.scene import Scene, make_scene
 from ncdiag.hang.verdict import Verdict
@@ -38,6 +40,7 @@ RULES = (
     rank_rules.orphaned,
     count_rules.recorder_says,
     count_rules.ras_says,
+    lock_rules.file_locks,
     rank_rules.outside,
     group_rules.different_calls,
     network_rules.silent_link,
@@ -141,6 +144,9 @@ def _unresolved(scene: Scene) -> Claim:
             [Evidence(denied[0].name, denied[0].state.stack_error or "")],
             where={"node": denied[0].state.node},
         )
+    alone = lonely(scene.ranks or scene.views)
+    if alone is not None:
+        return alone
     waiting = [view for view in scene.ranks if view.witness]
     if waiting:
         return claim(

@@ -2,14 +2,30 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Set
 
 from ncdiag import stages
 from ncdiag.hang import activity
-from ncdiag.model import Cause, Progress, RankState
+from ncdiag.model import Cause, Frame, Progress, RankState
 from ncdiag.processes.stacks import SPARED, python_frames
-from ncdiag.stages.order import DISK, DNS, GPU, HUB, LOCK, ON_OTHERS, PEERS, PIPE, SOCKET, WORKERS
+from ncdiag.stages.match import Rule, first
+from ncdiag.stages.order import (
+    DISK,
+    DNS,
+    GPU,
+    HUB,
+    LOCK,
+    ON_OTHERS,
+    ORDERS,
+    PEERS,
+    PIPE,
+    QUEUE,
+    SOCKET,
+    STORE,
+    WORKERS,
+)
+from ncdiag.stages.threads import frames_of, main_thread
 from ncdiag.stages.waits import wait_of_kernel
 
 MANAGERS = ("api-server", "engine-core", "headless", "launcher")
@@ -148,6 +164,8 @@ def make_scene(
     views = [look(state) for state in states]
     _share_stages(views)
     _find_peers(views)
+    _find_lock_waiters(views)
+    _find_idlers(views)
     _find_parents(views)
     _see_counts_move(views, ras or ())
     sizes: Dict[int, int] = {}
@@ -213,6 +231,50 @@ def _see_counts_move(views: Sequence[View], reports: Sequence[Mapping[str, Any]]
         names = {(pid, view.rank) for pid in (view.state.pid, view.state.ns_pid)}
         if view.verdict in ("waiting", "stuck", "unknown") and view.rank is not None and names & moving:
             view.verdict = "progressing"
+
+
+def _find_lock_waiters(views: Sequence[View]) -> None:
+    """Who waits for a file lock that a process seen here holds waits for that one."""
+    seen = {(view.state.node, view.state.pid) for view in views if view.verdict != "dead"}
+    for view in views:
+        holder = view.state.lock.get("holder")
+        if view.verdict in ("stuck", "unknown") and (view.state.node, holder) in seen and holder != view.state.pid:
+            view.waiting, view.verdict = LOCK, "waiting"
+
+
+def _find_idlers(views: Sequence[View]) -> None:
+    """Where no process is a rank, who waits at a queue waits for its other side, and who listens waits for requests."""
+    if any(view.rank is not None or view.waiting in (PEERS, STORE, GPU) for view in views):
+        return
+    for view in views:
+        main = main_thread(view.state.threads)
+        if view.state.role != "script" or view.verdict not in ("stuck", "unknown") or main is None:
+            continue
+        hit = first(_AT_QUEUE, frames_of(main))
+        if hit is not None:
+            ready = hit[0].stage == "ready"
+            frame = view.match.why if view.stage == "program" else hit[1]
+            view.match = replace(view.match, stage="ready" if ready else view.stage, why=frame, detail=hit[0].detail)
+            view.waiting, view.verdict = hit[0].waiting, "waiting"
+        elif any(socket.state == "LISTEN" for socket in view.state.sockets) and _polls(view, frames_of(main)):
+            view.match = replace(view.match, stage="ready", detail="requests")
+            view.waiting, view.verdict = ORDERS, "waiting"
+
+
+_AT_QUEUE = (
+    Rule("ready", ORDERS, ("get@multiprocessing/queues.py",), "work from a queue"),
+    Rule("program", QUEUE, ("put@multiprocessing/queues.py",), "a queue that is full"),
+)
+_POLLS = ("ep_poll", "epoll_wait", "poll_schedule", "do_poll", "do_select", "csk_accept")
+
+
+def _polls(view: View, stack: Sequence[Frame]) -> bool:
+    """Whether it waits for whatever comes first on its sockets."""
+    inner = [frame for frame in stack if not frame.native][:1]
+    return any(word in view.state.wchan for word in _POLLS) or any(
+        frame.file.endswith("selectors.py") or (frame.name == "accept" and frame.file.endswith("socket.py"))
+        for frame in inner
+    )
 
 
 def _find_parents(views: Sequence[View]) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 from ncdiag.host import Host, HostError
 from ncdiag.model import Progress, RankState
-from ncdiag.processes import gpu, kernel, logs, logtail, progress, ranks, sockets, stacks
+from ncdiag.processes import gpu, kernel, locks, logs, logtail, progress, ranks, sockets, stacks
 from ncdiag.processes.family import Family, find
 from ncdiag.processes.look import MANAGERS, NATIVE_OVER_S, Look, Options, Sample
 from ncdiag.processes.settings import node_of, settings_of
@@ -98,6 +98,8 @@ class Sampler:
         self._each([look for look in self.looks.values() if not look.done], self._read_second)
         for look in self.looks.values():
             self._conclude(look)
+        for pid, lock in locks.waited_for(self._host, self.looks).items():
+            self.looks[pid].state.lock = lock
         return Sample(self.states, self.logs, self.notes)
 
     def _each(self, looks: Iterable[Look], work: Callable[[Look], None]) -> None:

@@ -15,6 +15,7 @@ from rich.text import Text
 from ncdiag import redact
 from ncdiag.hang.verdict import Fold, RankVerdict, Verdict
 from ncdiag.model import SCHEMA, Cause
+from ncdiag.report.causes import QUIET
 from ncdiag.report.console import make_console
 from ncdiag.report.plain import one_line, plain
 
@@ -61,7 +62,9 @@ def verdict_as_text(verdict: Verdict, notes: Sequence[str], *, color: str | None
 
 
 def _print_verdict(console: Console, verdict: Verdict, verbose: bool) -> None:
-    head = Text(f"{one_line(verdict.kind).upper():<12}", KINDS.get(verdict.kind, "bold"))
+    doubt = verdict.kind == "hang" and verdict.causes[:1] and verdict.causes[0].confidence == "possible"
+    word = "HANG?" if doubt else one_line(verdict.kind).upper()
+    head = Text(f"{word:<12}", KINDS["unknown"] if doubt else KINDS.get(verdict.kind, "bold"))
     head.append(plain(verdict.summary), "bold")
     console.print(head)
     for index, cause in enumerate(verdict.causes if verbose else verdict.causes[:3]):
@@ -69,7 +72,8 @@ def _print_verdict(console: Console, verdict: Verdict, verbose: bool) -> None:
 
 
 def _cause(cause: Cause, said: str, *, full: bool) -> Text:
-    lines = Text(f"{plain(cause.confidence)} · {one_line(cause.cause)}", "cyan")
+    quiet = cause.cause in QUIET
+    lines = Text(one_line(cause.cause) if quiet else f"{plain(cause.confidence)} · {one_line(cause.cause)}", "cyan")
     if cause.summary and cause.summary != said:
         lines.append("\n" + plain(cause.summary), "default")
     if not full:
@@ -77,7 +81,7 @@ def _cause(cause: Cause, said: str, *, full: bool) -> Text:
     if cause.remedy:
         lines.append("\n→ ", "bold")
         lines.append(plain(cause.remedy), "default")
-        lines.append(f"\n  ncdiag playbook run {one_line(cause.playbook)}", "dim")
+        lines.append("" if quiet else f"\n  ncdiag playbook run {one_line(cause.playbook)}", "dim")
     for evidence in cause.evidence[:EVIDENCE]:
         where = one_line(evidence.source) + (f":{evidence.line}" if evidence.line else "")
         lines.append(f"\n· {where}: {plain(evidence.text)}" if where else f"\n· {plain(evidence.text)}", "dim")

@@ -41,6 +41,8 @@ def headline(result: Result) -> Headline:
     """The hang verdict where there is one, else the first cause, else what the findings amount to."""
     if result.kind:
         status = KINDS.get(result.kind, Status.UNKNOWN)
+        if status is Status.FAIL and result.causes and result.causes[0].confidence == "possible":
+            status = Status.UNKNOWN
         return Headline(status, result.summary or result.kind, _ranks(result))
     if result.outcome and result.code == 0:
         return Headline(Status.OK, result.outcome, _ranks(result))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, List, Mapping, Optional, Sequence, Tuple
 
 from ncdiag.model import Frame
-from ncdiag.stages import torch, vllm, waits
+from ncdiag.stages import idle, torch, vllm, waits
 from ncdiag.stages.match import Rule, first
 from ncdiag.stages.order import DNS, ENGINE, ORDERS, WORKERS
 
@@ -87,7 +87,7 @@ def _rules(role: str) -> Tuple[Rule, ...]:
     manager = vllm.FRONT + vllm.MANAGER
     worker = torch.SETUP + vllm.WORKER + torch.GROUPS + vllm.WORKER_SETUP
     head = manager + worker if role in _MANAGERS else worker + manager
-    return torch.ENDING + head + vllm.START + torch.COMPILING + torch.IN_COLLECTIVE + torch.ON_GPU
+    return torch.ENDING + head + vllm.START + torch.COMPILING + torch.IN_COLLECTIVE + torch.ON_GPU + idle.RULES
 
 
 def _inner(stack: Sequence[Frame], rule: Rule, frame: Frame) -> StageMatch:
@@ -103,11 +103,19 @@ def _inner(stack: Sequence[Frame], rule: Rule, frame: Frame) -> StageMatch:
 
 def _own_code(stack: Sequence[Frame]) -> StageMatch:
     wait = waits.wait_of_stack(stack)
-    own = next((frame for frame in stack if is_user(frame)), None)
+    own = next((frame for frame in _since_fork(stack) if is_user(frame)), None)
     stage = "program" if own is not None else "unknown"
     if wait is not None:
         return StageMatch(stage, wait[0], own or wait[1], "" if own is not None else wait[2])
     return StageMatch(stage, None, own or stack[0])
+
+
+def _since_fork(stack: Sequence[Frame]) -> Sequence[Frame]:
+    """Without the frames that a forked child of multiprocessing inherited: those are its parent's."""
+    for place, frame in enumerate(stack):
+        if frame.name.endswith("_bootstrap") and frame.file.endswith("multiprocessing/process.py"):
+            return stack[: place + 1]
+    return stack
 
 
 def is_user(frame: Frame) -> bool:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ncdiag.cli.diagnose import exit_of
+from ncdiag.exits import of_cause
 from ncdiag.logs.diagnose import diagnose
 from ncdiag.logs.remedies import NEXT, REMEDIES
 from ncdiag.logs.rules import RULES
@@ -26,9 +26,11 @@ def test_comes_out_first(path: Path) -> None:
     for item in causes[0].evidence:
         assert item.line is not None and item.text[:10] in text[item.line - 1]
     if want in GOOD:
-        assert exit_of(causes) == 0
+        assert of_cause(causes[0].cause, causes[0].confidence) == 0
     if want == "unresolved":
-        assert exit_of(causes) == 3 and not any(cause.confidence == "sure" for cause in causes)
+        assert of_cause(causes[0].cause, causes[0].confidence) == 3 and not any(
+            cause.confidence == "sure" for cause in causes
+        )
 
 
 def test_every_cause_has_a_case() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ncdiag.cli.diagnose import exit_of
+from ncdiag.exits import of_cause
 from ncdiag.logs.diagnose import diagnose
 from tests.diagnose.test_variants import no_other_sure
 
@@ -60,7 +60,7 @@ def test_run(run: Path) -> None:
     assert causes[0].cause in truth(run), [(cause.cause, cause.confidence, cause.summary) for cause in causes]
     assert {cause.cause for cause in causes if cause.confidence == "sure"} <= set(truth(run))
     if "healthy" in truth(run) and len(truth(run)) == 1:
-        assert exit_of(causes) == 0
+        assert of_cause(causes[0].cause, causes[0].confidence) == 0
 
 
 @pytest.mark.parametrize("run", RUNS, ids=lambda run: run.name)

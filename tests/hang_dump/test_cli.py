@@ -130,3 +130,11 @@ def test_without_permission_it_says_so_and_what_to_do(tmp_path: Path) -> None:
     assert done.returncode == told["exit"] == 3 and told["verdict"] == "unknown"
     assert told["causes"][0]["cause"] == "ptrace-denied"
     assert "docker: --cap-add SYS_PTRACE" in told["causes"][0]["evidence"][0]["text"]
+
+
+def test_what_is_only_possible_is_no_alarm(tmp_path: Path) -> None:
+    with running(LOCK, folder=tmp_path) as (program, _):
+        done = ncdiag("hang-dump", str(program.pid), "--window", "0.3")
+        told = ncdiag("hang-dump", str(program.pid), "--window", "0.3", "--format", "json")
+    assert done.returncode == told.returncode == json.loads(told.stdout)["exit"] == 3, done.stderr
+    assert done.stdout.startswith("HANG?") and "possible · rank-stuck-outside-collective" in done.stdout

@@ -1,0 +1,191 @@
+"""Programs whose processes form no group: workers that wait for tasks, servers that wait for requests, whoever waits at a queue.
+
+In a group of ranks who waits outside a collective holds up the others. Here nobody is known to wait for anybody, so an idle process is not late.
+"""
+
+from __future__ import annotations
+
+from typing import List, Optional, Sequence
+
+from ncdiag.hang.claims import LIKELY, POSSIBLE, Claim, claim, names, seen
+from ncdiag.hang.scene import Scene, View
+from ncdiag.model import Evidence, Frame
+from ncdiag.stages.idle import TASKS
+from ncdiag.stages.match import Rule, first
+from ncdiag.stages.order import GPU, LOCK, ORDERS, PEERS, PIPE, QUEUE, SLEEP, SOCKET, STORE, WAITING
+from ncdiag.stages.threads import frames_of, main_thread
+
+_RESULT = tuple(
+    Rule("program", None, (frame,))
+    for frame in (
+        "get@multiprocessing/pool.py",
+        "next@multiprocessing/pool.py",
+        "join@multiprocessing/pool.py",
+        "result@concurrent/futures/_base.py",
+        "wait@concurrent/futures/_base.py",
+        "as_completed@concurrent/futures/_base.py",
+        "result_iterator@concurrent/futures/_base.py",
+        "shutdown@concurrent/futures/process.py",
+        "_try_get_data@torch/utils/data/dataloader.py",
+    )
+)
+"""A program that waits for what its workers work on."""
+
+_BY_NATURE = (
+    "wait@threading.py",
+    "join@threading.py",
+    "_wait_for_tstate_lock@threading.py",
+    "get@queue.py",
+    "pause@signal.py",
+)
+_AT_QUEUE = (*TASKS, Rule("ready", ORDERS, ("get@multiprocessing/queues.py",)))
+_SEMAPHORE = (
+    Rule("program", LOCK, ("~_multiprocessing_SemLock_acquire_impl",)),
+    Rule("program", LOCK, ("__enter__@multiprocessing/synchronize.py",)),
+)
+
+
+def in_a_group(views: Sequence[View]) -> bool:
+    """Whether the processes are ranks, or some of them: then somebody waits for whoever stays away."""
+    return any(
+        view.rank is not None or (view.state.world_size or 1) > 1 or view.waiting in (PEERS, STORE, GPU)
+        for view in views
+    )
+
+
+def waits_for_a_result(view: View) -> bool:
+    """Whether a program waits for what its workers work on."""
+    return first(_RESULT, _main(view)) is not None
+
+
+def waits_by_nature(view: View) -> bool:
+    """Whether a program may wait like this for as long as it likes: for a key, a signal, an event, a time."""
+    if view.stage not in ("program", "unknown"):
+        return False
+    if view.waiting in (None, SLEEP, PIPE, SOCKET):
+        return True
+    return (
+        view.waiting == LOCK and first([Rule("program", LOCK, (name,)) for name in _BY_NATURE], _main(view)) is not None
+    )
+
+
+def at_semaphore(view: View) -> bool:
+    """Whether it waits for a lock of multiprocessing, whose holder is written nowhere."""
+    return first(_SEMAPHORE, _main(view)) is not None
+
+
+def idlers(scene: Scene) -> Optional[Claim]:
+    """Every worker waits for work: `healthy`, or, where the program above waits too, no more than that nobody of them is late."""
+    members = scene.ranks or scene.managers
+    if not members or in_a_group(scene.views) or any(view.state.role not in ("script", "launcher") for view in members):
+        return None
+    if any(not view.witness or view.waiting not in (ORDERS, QUEUE) for view in members):
+        return None
+    busy = [view for view in members if _open(view)]
+    above = [
+        view
+        for view in scene.managers
+        if view not in members and view.stage != "ready" and view.verdict != "progressing"
+    ]
+    serve = all(view.waiting == ORDERS and not _at_tasks(view) for view in members)
+    parents = [view for view in above if not serve or waits_for_a_result(view)]
+    who = _who(members)
+    evidence = [seen(view) for view in (*parents[:1], *members[:2])]
+    if parents:
+        return _open_end(f"{who}, so none of them is late; {_above(parents[0])}", evidence)
+    if busy:
+        text = f"{names(busy)} {_verb(busy)} for requests and holds open connections; whether one of them is stuck inside cannot be told"
+        return _open_end(text, [seen(view) for view in busy[:2]])
+    return claim("healthy", LIKELY, f"{who}, and nobody is late", evidence, where={})
+
+
+def _who(members: Sequence[View]) -> str:
+    full = [view for view in members if view.waiting == QUEUE]
+    free = [view for view in members if view.waiting != QUEUE]
+    parts = [f"{names(free)} {_verb(free)} for work"] if free else []
+    parts += [f"{names(full)} {_verb(full)} for the reader of a queue that is full"] if full else []
+    return ", ".join(parts)
+
+
+def _verb(views: Sequence[View]) -> str:
+    return "wait" if len(views) > 1 else "waits"
+
+
+def lonely(views: Sequence[View]) -> Optional[Claim]:
+    """Processes of no group that wait as a program may: no fault is seen, and none is excluded."""
+    waiting = [view for view in views if view.verdict == "stuck" and waits_by_nature(view)]
+    if not waiting or in_a_group(views):
+        return None
+    first_of = waiting[0]
+    more = f" ({len(waiting) - 1} more wait too)" if len(waiting) > 1 else ""
+    on = f"waits for {WAITING[first_of.waiting]}" if first_of.waiting else "nothing of it moves"
+    return _open_end(
+        f"{first_of.name} is at {_place(first_of)} and {on}{more}; nobody is seen to wait for it, and whether it is meant to wait "
+        "there cannot be told from outside",
+        [seen(view) for view in waiting[:4]],
+    )
+
+
+def _open_end(summary: str, evidence: Sequence[Evidence]) -> Claim:
+    found = claim("unresolved", POSSIBLE, summary, evidence, where={})
+    found.cause.remedy = "nothing, if it is meant to wait there; else that line of its code says for what"
+    return found
+
+
+def _above(view: View) -> str:
+    on = f" and waits for {WAITING[view.match.waiting]}" if view.match.waiting else ""
+    text = f"{view.name} is at {_place(view)}{on}"
+    if waits_for_a_result(view):
+        return f"{text}: it waits for a result, and no worker works on one; a task may be lost, as when its worker was killed"
+    return f"{text}: whether it is meant to wait there cannot be told from outside"
+
+
+def _place(view: View) -> str:
+    frame = view.match.why
+    return (
+        f"{frame.name} ({frame.file.rsplit('/', 1)[-1]}:{frame.line})"
+        if frame is not None
+        else "a place that was not read"
+    )
+
+
+def _main(view: View) -> List[Frame]:
+    main = main_thread(view.state.threads)
+    return frames_of(main) if main is not None else []
+
+
+def _at_tasks(view: View) -> bool:
+    """Whether it waits at a queue, and not for requests from outside."""
+    return first(_AT_QUEUE, _main(view)) is not None
+
+
+def _open(view: View) -> bool:
+    """Whether a server has a connection open: a request that is served, or stuck, or only kept alive."""
+    ports = {socket.local.rsplit(":", 1)[-1] for socket in view.state.sockets if socket.state == "LISTEN"}
+    return any(
+        socket.state == "ESTABLISHED" and socket.local.rsplit(":", 1)[-1] in ports for socket in view.state.sockets
+    )
+
+
+def unnamed(views: Sequence[View], does: Sequence[str]) -> Claim:
+    """Several are stuck, and nothing says who of them holds up the others. `does`: in words, one a view."""
+    told: dict[str, List[View]] = {}
+    for view, text in zip(views, does, strict=True):
+        told.setdefault(text, []).append(view)
+    at_lock = [view for view in views if at_semaphore(view)]
+    free = [view for view in views if view not in at_lock]
+    parts = "; ".join(f"{names(group)}: {text.removeprefix('is ').rstrip(',')}" for text, group in told.items())
+    hint = ""
+    if at_lock and free:
+        hint = f". Who holds a lock of multiprocessing is written nowhere; {names(free)} {'do' if len(free) > 1 else 'does'} not wait for it: look there first"
+    elif at_lock:
+        hint = ". Who holds a lock of multiprocessing is written nowhere; a holder that ended keeps it for ever"
+    found = claim(
+        "rank-stuck-outside-collective",
+        POSSIBLE,
+        f"these {len(views)} processes are stuck, and none of them can be named: {parts}{hint}",
+        [Evidence(item.source, item.text) for item in (seen(view) for view in views[:8])],
+        where={"stage": views[0].stage},
+    )
+    found.cause.remedy = "read their stacks, and find who has what they wait for"
+    return found
