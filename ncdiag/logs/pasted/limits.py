@@ -9,6 +9,7 @@ from ncdiag.explain import Signal
 from ncdiag.logs.model import Line
 
 _UNLIMITED = re.compile(r"max locked memory\s+\(kbytes, -l\)\s+unlimited|Max locked memory\s+unlimited", re.I)
+_ASKED = re.compile(r"ulimit -l\b[^|;&]*$")
 
 
 class Limits:
@@ -23,7 +24,7 @@ class Limits:
     def take(self, line: Line) -> bool:
         if (self._asked and line.text.strip() == "unlimited") or _UNLIMITED.search(line.text):
             self.unlimited = line
-        self._asked = line.text.rstrip().endswith("ulimit -l")
+        self._asked = _ASKED.search(line.text) is not None
         return self._asked
 
     def end(self, source: str) -> None:

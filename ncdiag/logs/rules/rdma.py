@@ -61,7 +61,7 @@ RULES = (
          r"(?P<name>LinkDownedCounter|SymbolErrorCounter|LinkErrorRecoveryCounter|PortRcvErrors|link_downed|symbol_error|link_error_recovery)\W*(?:==|:|=|\.)*\s*(?P<count>\d{2,})\b", condition=True),
     rule("ib-link-or-hca-fault", Says.STRONG, ("speed change detected",), "a port of {device} changed its speed ({a} -> {b} Mb/s)", r"NET/IB : (?P<device>\S+?):\d+ speed change detected: (?P<a>\d+) -> (?P<b>\d+)", condition=True),
     rule("ib-link-or-hca-fault", Says.STRONG, ("marked as failed",), "NCCL marked a network device as failed", r"[Dd]evice (?P<device>\S+) marked as failed"),
-    rule("ib-link-or-hca-fault", Says.STRONG, ("ACCESS_REG", "cmd_work_handler", "wait_func", "teardown failed", "mlx5_cmd_out_err"), "the adapter's firmware does not answer commands", r"mlx5_core (?P<device>[0-9a-f:.]+).*(?:timeout|failed|syndrome)"),
+    rule("ib-link-or-hca-fault", Says.STRONG, ("ACCESS_REG", "cmd_work_handler", "wait_func", "teardown failed", "mlx5_cmd_out_err"), "the adapter's firmware does not answer commands", r"mlx5_core (?P<device>[0-9a-f:.]+).*(?:timeout|failed|syndrome)", unless=r"limits exceeded|no resources|CREATE_MKEY"),
     # --- queue pairs and GIDs
     rule("roce-gid-wrong", Says.STRONG, ("ibv_modify_qp",), "the GID that NCCL uses cannot carry traffic (index {gid_index}, {gid})",
          r"ibv_modify_qp failed with .*local GID index (?P<gid_index>-?\d+), local GID (?P<gid>::(?=,|\s|$)|fe80:\S*?|0000:0000:0000:0000:0000:0000:0000:0000)(?:,|\s|$)",
@@ -103,6 +103,9 @@ RULES = (
          r"(?:ibv_(?:exp_)?reg_(?:dmabuf_)?mr\w*|mlx5dv_reg_dmabuf_mr|reg_mr\w*)[^\n]*(?:failed|fail|error)|fi_mr_reg\w*[^\n]*(?:fail|error|RC:)|[Uu]nable to register memory|[Ff]ailed to register (?:memory|GPU|region|host|address)|could not register memory",
          unless=r"Cannot allocate memory|errno 12\b|NCCL INFO",
          remedy="for GPU memory check nvidia_peermem or DMA-BUF, IOMMU and BAR1; for host memory device limits"),
+    rule("rdma-memory-registration", Says.STRONG, ("CREATE_MKEY", "reg mr failed", "unable to create mkey", "nable to create MKEY", "create_mkey_callback", "only allow registering part of", "ailed to allocate HW MR"),
+         "the adapter has no room for another memory registration ({reason})", r"CREATE_MKEY\S*.*(?P<reason>status (?:limits exceeded|no resources)\S*|failed)|(?P<reason2>reg mr failed\S* status -12|create (?:mkey|MKEY)|registering part of|allocate HW MR)",
+         remedy="`rdma resource show mr` names the process that holds the registrations: end it, or reset the device; register fewer and larger pieces"),
     # --- GPUDirect
     rule("gdr-disabled", Says.STRONG, ("nvidia_peermem", "nvidia-peermem", "nv_peer_mem"), "the kernel module for GPUDirect RDMA does not load",
          r"(?i)(?:could not insert|failed to insert|Unknown symbol|Invalid argument|not found|FATAL|not loaded|disagrees about version|no such|is not loaded|failed|required key not available).*?|nvidia_peermem: (?:Unknown symbol|disagrees)",
