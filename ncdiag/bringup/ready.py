@@ -32,11 +32,13 @@ class Check:
     error: str = ""
     """Why the completion failed; empty when it worked or was not tried yet."""
     asked: bool = False
+    by_health: bool = False
+    """Whether /health alone counts, and no completion is tried."""
 
     @property
     def done(self) -> bool:
         """Whether there is a result, good or bad."""
-        return self.latency_s is not None or bool(self.error)
+        return self.latency_s is not None or bool(self.error) or (self.by_health and self.healthy)
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -45,8 +47,10 @@ class Check:
 class Asker:
     """Asks in a thread of its own, so that the watch goes on while the first request hangs."""
 
-    def __init__(self, url: str, api_key: str | None, model: str | None, timeout_s: float = REQUEST_S) -> None:
-        self.check = Check(url)
+    def __init__(
+        self, url: str, api_key: str | None, model: str | None, timeout_s: float = REQUEST_S, *, by_health: bool = False
+    ) -> None:
+        self.check = Check(url, by_health=by_health)
         self._key, self._model, self._timeout_s = api_key, model, timeout_s
         self._stop = threading.Event()
         context = ssl.create_default_context()
@@ -73,6 +77,8 @@ class Asker:
         else:
             return
         self.check.healthy = True
+        if self.check.by_health:
+            return
         try:
             self._complete()
         except urllib.error.HTTPError as error:

@@ -55,6 +55,7 @@ class Session:
         ssh_user: str | None,
         ssh_config: str | None,
         no_preflight: bool,
+        ready_when: str,
         stall_after_s: float,
         on_stall: str,
         bundle: str | None,
@@ -81,6 +82,7 @@ class Session:
         self._watch: Watch | None = None
         self._interrupted = False
         self._no_preflight = no_preflight or not self.owns
+        self._by_health = ready_when == "health"
         self._command = list(command_line)
         try:
             meeting = {"meeting": self.engine.meeting} if self.engine.meeting else {}
@@ -151,6 +153,7 @@ class Session:
             stop_on_stall=self._on_stall == "stop",
             timeout_s=self._timeout_s,
             by_ranks=self._in_ray is not None,
+            by_health=self._by_health,
             extra=self._extra,
         )
         self._watch.stopping = self._interrupted

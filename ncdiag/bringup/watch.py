@@ -40,6 +40,7 @@ class Watch:
         stop_on_stall: bool = False,
         timeout_s: float | None = None,
         by_ranks: bool = False,
+        by_health: bool = False,
         extra: Callable[[Sequence[RankState]], Mapping[str, Any]] = lambda states: {},
     ) -> None:
         self.process, self.eyes, self.output, self.engine, self.voice = process, eyes, output, engine, voice
@@ -62,7 +63,7 @@ class Watch:
         self._left = self._exit_seen = self.was_up = False
         self._halted: set[object] = set()
         self._asker: ready.Asker | None = None
-        self._by_ranks = engine.headless or by_ranks
+        self._by_ranks, self._by_health = engine.headless or by_ranks, by_health
         self._extra, self._stop_on_stall, self.limit = extra, stop_on_stall, Limit(timeout_s)
 
     @property
@@ -149,9 +150,8 @@ class Watch:
         """Whether there is a result of the request, or, without a server to ask, whether all ranks are ready."""
         if self.engine.serves and not self.engine.headless:
             if self._asker is None:
-                self._asker = ready.Asker(
-                    self.engine.url, self.engine.api_key, self.engine.served_name or self.engine.model
-                )
+                name = self.engine.served_name or self.engine.model
+                self._asker = ready.Asker(self.engine.url, self.engine.api_key, name, by_health=self._by_health)
             return self._asker.check.done
         if isinstance(self.process, LogsOnly):
             return any(

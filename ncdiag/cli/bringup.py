@@ -85,6 +85,13 @@ if TYPE_CHECKING:
     help="A shell command that gets the JSON on its stdin at each stall, when it is up, and when it failed.",
 )
 @click.option(
+    "--ready-when",
+    type=click.Choice(["completion", "health"]),
+    default="completion",
+    show_default=True,
+    help="What says that a server is up: a small completion, or /health alone (embedding models have no completions).",
+)
+@click.option(
     "--then",
     type=click.Choice(["keep", "stop"]),
     default="keep",

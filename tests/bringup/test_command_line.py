@@ -260,6 +260,12 @@ def test_a_stall_is_said_and_stopped_and_nothing_is_left(tmp_path: Path) -> None
     assert not bundle.exists()
 
 
+def test_a_server_without_completions_is_up_by_its_health(vllm: Path) -> None:
+    arguments = ["--no-preflight", "--then", "stop", "--ready-when", "health"]
+    done = ncdiag(*arguments, "--", str(vllm), "serve", "m", "--port", free_port(), environment={"BROKEN": "1"})
+    assert done.returncode == 0 and "READY" in done.stderr, done.stderr
+
+
 def test_a_bundle_of_a_stall_is_judged_again(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)

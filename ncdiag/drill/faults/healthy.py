@@ -20,4 +20,5 @@ def healthy(made: Bench) -> None:
 def healthy_pp(made: Bench) -> None:
     """Pipeline parallelism on CPUs starts; its first request fails by a fault of vLLM's, so the request is not judged."""
     made.stall_after_s = 15.0
+    made.options = ["--ready-when", "health"]
     made.parallel = {"a": "pipeline-parallel-size", "b": "pipeline-parallel-size"}
