@@ -84,5 +84,6 @@ class Bench:
     def worked(self) -> Line | None:
         """The line that shows a finished run with bandwidth."""
         if self.average is not None:
-            return self.average[1] if self.average[0] > 0 else None
+            again = self.last is not None and self.last.order > self.average[1].order
+            return (self.last if again else self.average[1]) if self.average[0] > 0 else None
         return self.last if len(self.busbw) >= ROWS and any(self.busbw) else None

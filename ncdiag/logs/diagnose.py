@@ -9,6 +9,7 @@ from typing import Any
 
 from ncdiag.explain import Verdict, explain
 from ncdiag.logs import structure
+from ncdiag.logs.alive import outlived
 from ncdiag.logs.documents import Documents
 from ncdiag.logs.intake import Intake, Stream
 from ncdiag.logs.readers import Readers
@@ -69,6 +70,7 @@ def of_streams(streams: Iterable[Stream], notes: list[str] | None = None) -> Dia
         nccl.end(stream.name)
     facts = nccl.finish()
     readers.exceptions.known = scanner.matched
+    outlived(scanner.found, readers.life, readers.proofs())
     found = [*scanner.signals(), *documents.signals(), *structure.signals(facts, order)]
     signals = refine(found, readers, documents, facts, order, ray)
     return Diagnosis(

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ncdiag.logs.addresses import Addresses
+from ncdiag.logs.alive import Life
 from ncdiag.logs.bench import Bench
 from ncdiag.logs.members import Members
+from ncdiag.logs.model import Line
 from ncdiag.logs.pasted.gids import Gids
 from ncdiag.logs.pasted.limits import Limits
 from ncdiag.logs.pasted.pings import Pings
@@ -36,6 +38,7 @@ class Readers:
     limits: Limits = field(default_factory=Limits)
     verbs: Verbs = field(default_factory=Verbs)
     processes: Processes = field(default_factory=Processes)
+    life: Life = field(default_factory=Life)
     others: tuple[Reader, ...] = field(
         default_factory=lambda: (
             OutOfMemory(),
@@ -62,5 +65,11 @@ class Readers:
             self.smi,
             self.limits,
             self.processes,
+            self.life,
             *self.others,
         ]
+
+    def proofs(self) -> list[Line]:
+        """Lines that are printed only after all ranks had worked together."""
+        found = (self.bench.worked, self.starts.served, self.life.stepped, self.starts.ready)
+        return [line for line in found if line is not None]

@@ -161,7 +161,7 @@ def _outcome(
         yield moving
     elif slow is not None and not real and starts.ready is None and starts.longest is not None:
         yield slow
-    done = bench.worked or starts.served or starts.ready or starts.worked
+    done = bench.worked or starts.served or readers.life.stepped or starts.ready or starts.worked
     last = max((signal.order for signal in ending), default=-1.0)
     if ending and (done is None or last > done.order or any(signal.says >= Says.HINT for signal in ending)):
         return

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from ncdiag.explain import Says, Signal
+from ncdiag.logs.alive import trains
 from ncdiag.logs.model import STANDING, Line, speaker
 from ncdiag.nodeset import ranks
 
@@ -183,7 +184,7 @@ class Starts:
         lasted = _LASTED.search(line.text)
         if lasted and (self.longest is None or float(lasted["s"]) > self.longest[0]):
             self.longest = (float(lasted["s"]), lasted["what"].rsplit(" ", 1)[0], line)
-        bar = _BAR.search(line.text)
+        bar = None if trains(line.text) else _BAR.search(line.text)
         if bar:
             percent, grew = int(bar["percent"]), 0
             if self.bar is not None and self.bar[1].source == line.source:

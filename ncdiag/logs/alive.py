@@ -1,0 +1,104 @@
+"""What a run outlived: a message after which the same run goes on to print results cannot be what ended it."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from ncdiag.explain import Says, Signal
+from ncdiag.logs.model import Line
+
+_LOSS = re.compile(r"(?:\b|_)[Ll]oss\b['\"]?\W{1,4}\d")
+_STEP = re.compile(r"(?i)\b(?:step|iter\w*|epoch)\W{1,4}\d|\d/\d|\bit/s|s/it\b|'loss'|grad_norm")
+_PROMPT = re.compile(
+    r"(?:^|[$#%>] ?)(?:\w+=\S* )*(?:sudo |time |exec )*(?:mpirun|mpiexec|srun|torchrun|deepspeed|accelerate launch|vllm serve|ray start|python3? -m \w|docker run|\S*_perf(?:_mpi)? -)"
+)
+_DEATH = re.compile(
+    r"Traceback \(most recent call last\)|^terminate called after|Test (?:NCCL|CUDA) failure|ChildFailedError|MPI_ABORT was invoked|noticed that process rank"
+    r"|exited on signal|Exited with exit code|core dumped|^\^C|EngineCore (?:failed|encountered)|^Killed$|^Aborted|Segmentation fault|closing signal SIGTERM"
+)
+STEPS = 3  # of a training that show it at work
+
+
+@dataclass
+class _Run:
+    """One run in one source, as far as where one begins and ends can be seen."""
+
+    start: float
+    header: bool = False
+    steps: int = 0
+
+
+@dataclass
+class Life:
+    """Where runs begin and end, and the steps of trainings."""
+
+    triggers = (
+        "# nThread", "# Avg bus", "mpirun", "mpiexec", "srun ", "torchrun", "deepspeed ", "accelerate launch", "vllm serve", "ray start", "python -m ", "python3 -m ", "docker run", "_perf ",
+        "_perf_mpi ", "Traceback (most", "terminate called", "Test NCCL failure", "Test CUDA failure", "ChildFailedError", "MPI_ABORT", "noticed that process", "exited on signal",
+        "Exited with exit code", "core dumped", "^C", "EngineCore failed", "EngineCore encountered", "Killed", "Aborted", "Segmentation fault", "closing signal SIGTERM",
+        "loss ", "loss:", "loss=", "loss'", 'loss"', "Loss:", "Loss ",
+    )  # fmt: skip
+    _runs: dict[str, list[_Run]] = field(default_factory=dict)
+    stepped: Line | None = None
+    """The last step of a training that had made some."""
+
+    def take(self, line: Line) -> bool:
+        runs = self._runs.setdefault(line.source, [_Run(-1.0)])
+        text = line.text
+        if trains(text):
+            runs[-1].steps += 1
+            if runs[-1].steps >= STEPS:
+                self.stepped = line
+        elif text.startswith("# Avg bus bandwidth"):
+            runs.append(_Run(line.order + 0.5))
+        elif text.startswith("# nThread"):
+            if runs[-1].header:
+                runs.append(_Run(line.order))
+            runs[-1].header = True
+        elif _DEATH.search(text) or _PROMPT.match(text) or _prompted(text):
+            runs.append(_Run(line.order))
+        return False
+
+    def end(self, source: str) -> None:
+        pass
+
+    def signals(self) -> Iterator[Signal]:
+        yield from ()
+
+    def same_run(self, source: str, one: float, other: float) -> bool:
+        """Whether no run begins or ends between two places of a source."""
+        starts = [run.start for run in self._runs.get(source, ())]
+        return bisect_right(starts, one) == bisect_right(starts, other)
+
+
+def trains(text: str) -> bool:
+    """Whether a line is a step of a training that says its loss."""
+    return _LOSS.search(text) is not None and _STEP.search(text) is not None
+
+
+def _prompted(text: str) -> bool:
+    at = max(text.rfind("$ ", 0, 120), text.rfind("# ", 0, 120))
+    return at >= 0 and _PROMPT.match(text[at + 2 :]) is not None
+
+
+def outlived(said: Iterable[Signal], life: Life, proofs: Sequence[Line]) -> None:
+    """Messages of single lines after which the same run shows that it works become conditions of which little is claimed; where trouble follows, they stay what may have ended it, but are not sure."""
+    signals = [signal for signal in said if not signal.condition and signal.evidence]
+    for signal in signals:
+        source = signal.evidence[0].source
+        after = [
+            line
+            for line in proofs
+            if line.source == source and line.order > signal.order and life.same_run(source, signal.order, line.order)
+        ]
+        if not after:
+            continue
+        last = max(line.order for line in after)
+        if any(other.order > last and other.evidence[0].source == source for other in signals):
+            signal.says = min(signal.says, Says.STRONG)
+        else:
+            signal.says = Says.HINT if signal.says >= Says.HINT else Says.CASCADE
+            signal.condition = True
