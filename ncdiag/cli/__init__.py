@@ -30,6 +30,7 @@ COMMANDS = {
     "k8s": "Check Kubernetes manifests of multi-node engines, or write a skeleton.",
     "metrics": "Series for Prometheus, alert rules, a dashboard for Grafana.",
     "oncall": "Walk playbooks when alerts fire (Alertmanager webhook).",
+    "drill": "Training: a small real cluster on this machine is broken; find the cause.",
 }
 """Command -> what it does, in one line. The code is `command` in ncdiag/cli/<name with underscores>.py."""
 

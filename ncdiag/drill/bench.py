@@ -53,6 +53,10 @@ SMALL = (
 )
 
 
+class NotSet(RuntimeError):
+    """A fault could not be set on this machine, so nothing can be said about its answer."""
+
+
 @dataclass
 class Bench:
     """One start on the hosts `a` and `b`. Faults change its fields before `run`, or act from a thread while it runs."""
@@ -86,6 +90,8 @@ class Bench:
     """Run when the hosts, and Ray, are up, before the engine."""
     acted_at: float | None = None
     over: bool = False
+    failures: list[str] = field(default_factory=list)
+    """What went wrong in `acts`: the fault was not set."""
 
     def log(self, host: str) -> Path:
         return self.hosts.folder / f"{host}.out"
@@ -150,10 +156,17 @@ class Bench:
     def act(self) -> None:
         """Lets everything begin that acts while the engine runs."""
         for act in self.acts:
-            threading.Thread(target=act, args=(self,), daemon=True).start()
+            threading.Thread(target=self._act, args=(act,), daemon=True).start()
+
+    def _act(self, act: Callable[[Bench], None]) -> None:
+        try:
+            act(self)
+        except Exception as error:  # of a thread: told to whoever waits for the answer
+            if not self.over:
+                self.failures.append(f"{type(error).__name__}: {error}")
 
     def run(self) -> Run:
-        """Starts everything, waits for ncdiag's answer, ends everything."""
+        """Starts everything, waits for ncdiag's answer, ends everything. Raises NotSet."""
         two = self.shape in ("gloo", "nodes")
         for act in self.before:
             act(self)
@@ -204,6 +217,8 @@ class Bench:
             end(watch)
             if other is not None:
                 end(other)
+        if self.failures:
+            raise NotSet(self.failures[0])
         words = hung + (self.hosts.folder / "ncdiag.out").read_text(errors="replace")
         result = (
             json.loads(out.read_text())

@@ -16,10 +16,11 @@ def python() -> str:
 def lacks(*modules: str) -> str | None:
     """None where `python()` has all of `modules`, else what is missing."""
     script = f"import importlib.util as u; print(*[m for m in {modules!r} if u.find_spec(m) is None])"
-    done = subprocess.run([python(), "-c", script], capture_output=True, text=True, check=False)
-    missing = done.stdout.strip() if done.returncode == 0 else done.stderr.strip()[-200:]
-    return (
-        f"{python()} lacks {missing}; NCDIAG_LAB_PYTHON names an interpreter that has it"
-        if missing or done.returncode
-        else None
-    )
+    try:
+        done = subprocess.run([python(), "-c", script], capture_output=True, text=True, check=False)
+    except OSError as error:
+        return f"{python()} cannot be run ({error.strerror}); NCDIAG_LAB_PYTHON has to name an interpreter"
+    missing = ", ".join(done.stdout.split()) if done.returncode == 0 else done.stderr.strip()[-200:]
+    if not missing and not done.returncode:
+        return None
+    return f"{python()} lacks {missing}; NCDIAG_LAB_PYTHON has to name an interpreter that has it"
