@@ -148,7 +148,7 @@ def judge(snapshot: Snapshot) -> Iterator[Finding]:
                     node,
                     source="files",
                     cause=None,
-                    remedy="name the engine's interpreter with --python or a running process with --pid",
+                    remedy="name the engine's interpreter with --python, or a running process of it with --pid",
                 )
             continue
         first = libraries[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import Any
 
 import click
@@ -34,6 +35,8 @@ def command(obj: dict[str, Any], output: str | None, record: bool, **options: An
     everything, chosen = choose_probes(options["folders"], options["only"], options["skip"])
     if record:
         return _record(everything.sources(chosen), options, plan.model, output)
+    if output is None and sys.stdout.isatty():
+        raise click.UsageError("a snapshot is long JSON: give -o FILE, or pipe it on")
     snapshot = gather(everything, chosen, plan, options, obj["quiet"])
     write_result(json.dumps(redact.data(snapshot.as_dict()), indent=1), output, masked=True)
     incomplete = any(node.unreachable or node.errors for node in snapshot.nodes.values())

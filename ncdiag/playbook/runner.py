@@ -70,15 +70,18 @@ class Walk:
                 record.cut_short = True
                 record.ended = f"The limit of {self.deadline_s:g} s or {MAX_STEPS} steps was reached."
                 return record
-            taken = self._take(playbook, playbook.steps[place])
+            step = playbook.steps[place]
+            taken = self._take(playbook, step)
+            if isinstance(step, RemedyStep) and place and record.steps:
+                _only_where(playbook.steps[place - 1], record.steps[-1], taken)
             record.steps.append(taken)
             if taken.goto == "cause":
                 taken.goto = self._of_cause(taken.cause, seen)
             self.progress(f"{playbook.name}/{taken.id}: {taken.outcome}{' - ' + taken.note if taken.note else ''}")
             kind, _, name = taken.goto.partition(":")
             if kind == "stop" or (kind == "playbook" and name in seen):
-                why = "ended it" if kind == "stop" else f"leads back to {name}, which was walked already,"
-                record.ended = f"{playbook.name}/{taken.id} {why} with {taken.outcome}."
+                why = "was the last step" if kind == "stop" else f"leads back to {name}, which was walked already"
+                record.ended = f"{playbook.name}/{taken.id} ({taken.outcome}) {why}."
                 return record
             if kind == "playbook":
                 seen.add(name)
@@ -177,3 +180,13 @@ class Walk:
         if self.max_risk is None or RISKS.index(step.risk) > RISKS.index(self.max_risk):
             return False
         return look(step.verify, self.target).holds is False
+
+
+def _only_where(before: Step, asked: Taken, remedy: Taken) -> None:
+    """Says of a remedy to which answer it belongs, where it came up because nobody answered."""
+    if not isinstance(before, AskStep) or asked.id != before.id or asked.outcome != "unanswered" or not before.choices:
+        return
+    meant = [f"`{answer}`, {words}" for answer, words in before.choices.items() if before.goto(answer) == "next"]
+    if meant and len(meant) < len(before.choices):
+        only = f"only where the answer to `{before.id}` is {' or '.join(meant)}; nobody answered"
+        remedy.note = f"{only}; {remedy.note}" if remedy.note else only

@@ -19,6 +19,7 @@ class Extra:
     kv_dtype: str  # auto: not printed
     dtype: str  # auto: not printed
     quantization: str = ""  # made by the engine at load
+    longer: bool = False  # than the model's own context: vLLM refuses that without a word of its own
 
 
 def commands(layout: Layout, cluster: Cluster, load: Load, extra: Extra) -> list[str]:
@@ -39,7 +40,8 @@ def commands(layout: Layout, cluster: Cluster, load: Load, extra: Extra) -> list
 
 
 def _serve(layout: Layout, cluster: Cluster, load: Load, extra: Extra) -> str:
-    words = ["vllm", "serve", shlex.quote(extra.model), f"--tensor-parallel-size {layout.tp}"]
+    words = ["VLLM_ALLOW_LONG_MAX_MODEL_LEN=1"] if extra.longer else []
+    words += ["vllm", "serve", shlex.quote(extra.model), f"--tensor-parallel-size {layout.tp}"]
     if layout.pp > 1:
         words.append(f"--pipeline-parallel-size {layout.pp}")
     replicas = cluster.per_node // layout.gpus if layout.nodes == 1 else 1

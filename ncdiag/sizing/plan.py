@@ -90,7 +90,8 @@ def make_plan(request: Request) -> dict[str, Any]:
     choice = choose(model, found, request.cluster, load)
     warnings = _quantise_first(choice, request) + warnings
     warnings += traps(model, choice.layout, request.cluster, load, longest, request.dtype)
-    extra = Extra(str(folder.resolve() if str(folder) == "." else folder), request.kv_dtype, request.dtype)
+    name = str(folder.resolve() if str(folder) == "." else folder)
+    extra = Extra(name, request.kv_dtype, request.dtype, longer=bool(longest) and load.max_model_len > longest)
     return {
         **frame,
         "model": model_json(model, config, checkpoint, longest),

@@ -103,7 +103,7 @@ WAITING = {
     HUB: "a download",
     DISK: "a file",
     LOCK: "a lock",
-    PIPE: "a pipe",
+    PIPE: "a pipe or local socket",
     DNS: "a name look-up",
     CHILD: "a child process",
     SLEEP: "a sleep to end",

@@ -84,6 +84,7 @@ WCHAN = (
     ("pipe_read", PIPE),
     ("pipe_write", PIPE),
     ("pipe_wait", PIPE),
+    ("unix_stream", PIPE),
     ("locks_lock_inode_wait", LOCK),
     ("flock_lock", LOCK),
     ("posix_lock", LOCK),

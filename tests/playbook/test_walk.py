@@ -273,6 +273,14 @@ def test_a_long_answer_keeps_head_and_tail() -> None:
     assert "6000 characters left out" in short
 
 
+def test_a_remedy_for_one_answer_says_so_where_nobody_answered() -> None:
+    tree = next(TREES.glob("*.tar.gz"))
+    for answers, said in (({}, True), ({"what": "lock"}, False)):
+        record = Walk(Target(f"file:{tree}"), proved, Nobody(answers)).run(proved("rank-stuck-outside-collective"))
+        shown = next(step for step in record.steps if step.id == "lock")
+        assert ("only where the answer to `what` is `lock`" in shown.note) is said
+
+
 TREES = Path(__file__).parents[1] / "trees"
 
 

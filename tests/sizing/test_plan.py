@@ -355,3 +355,34 @@ def test_no_config_breaks_it(tmp_path: Path, kind: str, values: dict[str, Any], 
         assert "\n" not in str(error)
     else:
         assert render(said)
+
+
+SMALL = {
+    "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 4096, "intermediate_size": 14336, "num_attention_heads": 32,
+    "num_key_value_heads": 8, "num_hidden_layers": 32, "vocab_size": 128256, "max_position_embeddings": 8192, "torch_dtype": "bfloat16",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("arguments", "code", "first"), [
+    (("--gpus", "80GBx1"), 0, "USE TP 1"),
+    (("--gpus", "8GBx1"), 1, "DOES NOT FIT"),
+])  # fmt: skip
+def test_the_exit_code_says_whether_it_fits(tmp_path: Path, arguments: tuple[str, ...], code: int, first: str) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(SMALL))
+    done = CliRunner().invoke(command, [str(tmp_path), *arguments], standalone_mode=False)
+    assert (done.return_value, done.output[: len(first)]) == (code, first)
+    told = CliRunner().invoke(command, [str(tmp_path), *arguments, "--format", "json"], standalone_mode=False)
+    assert json.loads(told.output)["exit"] == code
+
+
+def test_columns_that_say_nothing_are_left_out(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(SMALL))
+    (head,) = [line for line in CliRunner().invoke(command, [str(tmp_path), "--gpus", "80GBx1"]).output.splitlines() if "replicas" in line and "TP" in line]  # fmt: skip
+    assert "DP" not in head and "PP" not in head
+    assert " PP " in CliRunner().invoke(command, [str(tmp_path), "--gpus", "80GBx4"]).output
+
+
+def test_the_line_to_type_works_beyond_the_models_context(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(SMALL))
+    shown = CliRunner().invoke(command, [str(tmp_path), "--gpus", "80GBx1", "--max-model-len", "16384"]).output
+    assert "  VLLM_ALLOW_LONG_MAX_MODEL_LEN=1 vllm serve " in shown
