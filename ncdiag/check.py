@@ -43,7 +43,7 @@ def _judged(snapshot: Snapshot, probe: Probe) -> Iterable[Finding]:
             findings.append(unknown(f"the probe broke while judging: {type(error).__name__}: {error}"))
         if not findings:
             findings.append(unknown("nothing to judge: no node has facts for it"))
-    return [replace(finding, probe=probe.id) for finding in findings]
+    return [finding.of(probe.id) for finding in findings]
 
 
 def _sound(finding: Finding) -> Finding:

@@ -65,9 +65,13 @@ class Finding:
     def playbook(self) -> Optional[str]:
         return self.cause
 
-    def of(self, probe: str) -> "Finding":
+    def of(self, probe: str) -> Finding:
         """The same, of that probe."""
-        return Finding(self.status, self.summary, self.where, self.observed, self.expected, self.source, self.cause, self.remedy, probe)
+        other = object.__new__(Finding)
+        other.__dict__.update(
+            self.__dict__, probe=probe
+        )  # there are tens of thousands of them; dataclasses.replace is slow
+        return other
 
     def as_dict(self) -> Dict[str, Any]:
         """The finding as in the JSON contract; keys without a value are left out."""
@@ -188,6 +192,13 @@ class Snapshot:
 
     nodes: Dict[str, NodeFacts] = field(default_factory=dict)
     plan: Plan = field(default_factory=Plan)
+    _kept: Dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def once(self, key: Tuple[Any, ...], work: Callable[[], Any]) -> Any:
+        """What `work` gives, worked out once for `key`: for what several probes derive from the same facts. It must not be changed by them."""
+        if key not in self._kept:
+            self._kept[key] = work()
+        return self._kept[key]
 
     def each(self, probe: str) -> Iterator[Tuple[str, Any]]:
         """`(node, facts)` of every node that has facts of `probe`, in the order of the nodes."""

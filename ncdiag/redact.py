@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import re
-from typing import Any, Dict, List, Mapping, Match, Sequence
+from typing import Any, Dict, List, Mapping, Match, Sequence, Tuple
 
 MASK = "<redacted>"
 SHORT = 400
@@ -133,16 +133,20 @@ def data(value: Any) -> Any:
     """JSON data with every secret masked: strings and keys searched, and values under secret names."""
     if isinstance(value, str):
         return text(value)
-    if isinstance(value, Mapping):
-        return {
-            text(key) if isinstance(key, str) else key: (
-                MASK if isinstance(item, str) and item and isinstance(key, str) and is_secret_name(key) else data(item)
-            )
-            for key, item in value.items()
-        }
+    if isinstance(value, (dict, Mapping)):  # dict first: asking for the abstract class is slow
+        return dict(map(_item, value.items()))
     if isinstance(value, (list, tuple)):
         return [data(item) for item in value]
     return value
+
+
+def _item(pair: Tuple[Any, Any]) -> Tuple[Any, Any]:
+    key, item = pair
+    if not isinstance(key, str):
+        return key, data(item)
+    if isinstance(item, str):
+        return text(key), MASK if item and is_secret_name(key) else text(item)
+    return text(key), data(item)
 
 
 def nul_separated(value: str, *, arguments: bool) -> str:

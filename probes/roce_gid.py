@@ -128,9 +128,9 @@ def _port(snapshot: Snapshot, node: str, name: str, table: Table, choice: gids.C
     version = release(snapshot, node)
     by = f"NCCL {dotted(version)}" if version else f"NCCL (taken for {dotted(NEWEST_READ)} or near)"
     how = {"set": "NCCL_IB_GID_INDEX sets", "default": f"{by} takes by default", "automatic": f"{by} finds"}[choice.how]
-    better = gids.recommend(as_gids(table))
     what = f"{name}: {how} index {choice.index} ({choice.gid or 'empty'})"
     if choice.problems:
+        better = gids.recommend(as_gids(table))
         grave = choice.gid is None or choice.gid.empty or better is None
         made = fail if grave and choice.how != "automatic" else warn
         yield made(
@@ -210,9 +210,9 @@ def _forced(snapshot: Snapshot, chosen: List[Chosen]) -> Iterator[Finding]:
             names.setdefault(node, set()).add(name)
     for node, tables in snapshot.each(PROBE.id):
         names_of = names.get(node, set())
-        for table in tables:
+        for table in [table for table in tables if f"{table['device']}:{table['port']}" in names_of]:
             better = gids.recommend(as_gids(table))
-            if f"{table['device']}:{table['port']}" in names_of and better is not None:
+            if better is not None:
                 wanted.setdefault(better.index, []).append(f"{node}/{table['device']}")
     if len(wanted) > 1:
         shown = "; ".join(f"{index} on {', '.join(sorted(where)[:4])}" for index, where in sorted(wanted.items()))

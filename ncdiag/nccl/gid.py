@@ -31,7 +31,7 @@ class Gid:
     roce: Optional[int] = None  # 1 or 2; None: the type cannot be read (empty slot, other network namespace)
     netdev: Optional[str] = None
 
-    @property
+    @functools.cached_property
     def empty(self) -> bool:
         return int(self.address) in (0, 0xFE80 << 112)
 
@@ -39,16 +39,16 @@ class Gid:
     def ipv4(self) -> Optional[ipaddress.IPv4Address]:
         return self.address.ipv4_mapped
 
-    @property
+    @functools.cached_property
     def family(self) -> str:
         """AF_INET for IPv4-mapped ones. NCCL counts an empty entry as AF_INET6."""
         return "AF_INET" if self.ipv4 is not None else "AF_INET6"
 
-    @property
+    @functools.cached_property
     def link_local(self) -> bool:
         return int(self.address) >> 64 == 0xFE80 << 48
 
-    @property
+    @functools.cached_property
     def usable(self) -> bool:
         """Filled and not link-local."""
         return not self.empty and not self.link_local
@@ -76,10 +76,18 @@ def parse_gid(text: str) -> ipaddress.IPv6Address:
     return ipaddress.IPv6Address(text.strip())
 
 
+_VERSIONS = {"IB/RoCE v1": 1, "RoCE v1": 1, "RoCE v2": 2}
+
+
+@functools.lru_cache(maxsize=1 << 17)
+def _gid(index: int, text: str, kind: Optional[str], netdev: Optional[str]) -> Gid:
+    """Several probes look at the same entry."""
+    return Gid(index, parse_gid(text), _VERSIONS.get(kind or ""), netdev)
+
+
 def from_facts(entries: Sequence[Mapping[str, Any]]) -> List[Gid]:
     """Facts of the probe `roce-gid`: index, gid, type (`RoCE v2`, `IB/RoCE v1`, None), netdev."""
-    versions = {"IB/RoCE v1": 1, "RoCE v1": 1, "RoCE v2": 2}
-    return [Gid(one["index"], parse_gid(one["gid"]), versions.get(one["type"] or ""), one["netdev"]) for one in entries]
+    return [_gid(one["index"], one["gid"], one["type"], one["netdev"]) for one in entries]
 
 
 def choose(
@@ -106,6 +114,7 @@ def choose(
     return choice
 
 
+@functools.lru_cache(maxsize=1 << 12)
 def _empty(index: int) -> Gid:
     return Gid(index, ipaddress.IPv6Address(0))
 
@@ -171,14 +180,13 @@ def _judged(
     if link_layer != "Ethernet":
         return Choice(index, how, gid, [], doubts)
     problems = []
-    better = recommend(list(entries.values()))
     if gid.empty:
         problems.append(f"index {index} is empty")
     elif gid.link_local:
         problems.append(f"index {index} is link-local ({gid.address}), which no router passes")
     if gid.roce == 1 and _wanted_version(environ) != 1:
         problems.append(f"index {index} is RoCE v1, which does not cross a router and does not match v2 peers")
-    if better is None and not problems:
+    if not problems and not any(gid.roce == 2 and gid.usable for gid in entries.values()):
         problems.append("no entry of the table is a routable RoCE v2 address")
     return Choice(index, how, gid if index in entries else None, problems, doubts)
 

@@ -241,6 +241,12 @@ def nature(name: str, kind: Optional[str], members: Sequence[str] = (), cards: C
     """
     if any(member in cards for member in members):
         return None
+    return _named(name, kind)
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def _named(name: str, kind: Optional[str]) -> Optional[str]:
+    """The same few names come again on every node."""
     for beginning, what in VIRTUAL_NAMES:
         if name.startswith(beginning):
             return what

@@ -34,7 +34,10 @@ class UsedPort(NamedTuple):
 
 def values(snapshot: Snapshot, node: str) -> Dict[str, str]:
     """NCCL's variables as they hold there, files included; empty where the environment was not read."""
-    return {name: setting.value for name, setting in (settings(snapshot, node) or {}).items()}
+    found: Dict[str, str] = snapshot.once(
+        ("values", node), lambda: {name: one.value for name, one in (settings(snapshot, node) or {}).items()}
+    )
+    return found
 
 
 def ports(snapshot: Snapshot, node: str) -> Iterator[UsedPort]:
@@ -46,6 +49,11 @@ def ports(snapshot: Snapshot, node: str) -> Iterator[UsedPort]:
 
 def used_ports(snapshot: Snapshot, node: str) -> List[UsedPort]:
     """The active ports that pass NCCL_IB_HCA; empty with NCCL_IB_DISABLE=1."""
+    found: List[UsedPort] = snapshot.once(("used ports", node), lambda: _used_ports(snapshot, node))
+    return found
+
+
+def _used_ports(snapshot: Snapshot, node: str) -> List[UsedPort]:
     environ = values(snapshot, node)
     if hca.disabled(environ):
         return []

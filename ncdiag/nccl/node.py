@@ -13,6 +13,11 @@ from ncdiag.nccl.version import Version, parse_version
 
 def settings(snapshot: Snapshot, node: str) -> Optional[Dict[str, Setting]]:
     """The NCCL variables that hold there, parameter files included; None when the environment was not read."""
+    found: Optional[Dict[str, Setting]] = snapshot.once(("settings", node), lambda: _settings(snapshot, node))
+    return found
+
+
+def _settings(snapshot: Snapshot, node: str) -> Optional[Dict[str, Setting]]:
     environ = (snapshot.facts(node, "nccl-environment") or {}).get("environ")
     if environ is None:
         return None
@@ -28,7 +33,10 @@ def release(snapshot: Snapshot, node: str) -> Optional[Version]:
 
 def addresses(snapshot: Snapshot, node: str) -> List[Address]:
     """Its addresses in getifaddrs order; empty when they were not read."""
-    return local_addresses(snapshot.facts(node, "interfaces"))
+    found: List[Address] = snapshot.once(
+        ("addresses", node), lambda: local_addresses(snapshot.facts(node, "interfaces"))
+    )
+    return found
 
 
 def several(snapshot: Snapshot) -> bool:
