@@ -117,6 +117,7 @@ FOLLOWS: dict[str, frozenset[str]] = {
     "net-fallback-slow": frozenset({"gdr-disabled"}),
     "ray-version-mismatch": frozenset({"ray-gcs-unreachable", "version-mismatch"}),
     "nccl-version-mismatch": frozenset({"version-mismatch"}),
+    "ray-gcs-unreachable": frozenset({"ray-resources-infeasible", "ray-placement-group-leaked"}),
     "port-in-use": frozenset({"ray-gcs-unreachable"}),
     "disk-full": frozenset({"weights-corrupt", "model-path-missing", "ray-gcs-unreachable"}),
     "gpu-memory-occupied": frozenset({"gpu-memory-exhausted", "kv-cache-no-memory", "max-len-exceeds-kv-cache"}),

@@ -12,6 +12,7 @@ from ncdiag.logs.model import Line
 from ncdiag.logs.pasted.gids import Gids
 from ncdiag.logs.pasted.limits import Limits
 from ncdiag.logs.pasted.pings import Pings
+from ncdiag.logs.pasted.pods import Pods
 from ncdiag.logs.pasted.query import LinkWidths, Query
 from ncdiag.logs.pasted.smi import Smi
 from ncdiag.logs.pasted.system import FileSystems, Links, Processes
@@ -50,6 +51,7 @@ class Readers:
             Pings(),
             Query(),
             LinkWidths(),
+            Pods(),
         )
     )
 

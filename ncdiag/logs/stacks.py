@@ -31,6 +31,10 @@ _FITS = {
 }
 """Stage in which every rank waits -> what that usually is."""
 _ELSE = ("rank-stuck-outside-collective", "collective-desync", "bootstrap-blocked-firewall")
+_IDLES = re.compile(
+    r"^(?:__?)?(?:sched_yield|pthread_yield|nanosleep|clock_nanosleep|usleep|pthread_mutex_lock|lll_lock_wait)"
+)
+_LAUNCH = re.compile(r"^(?:nccl\w*(?:Launch|Enqueue|Group)\w*|doLaunches|groupLaunch)$")
 LIMIT = 20_000  # stacks kept
 
 
@@ -113,6 +117,17 @@ class Stacks:
         outside = [(stack, match) for stack, match in matches if (stack, match) not in waiting]
         if waiting and not outside:
             match = waiting[0][1]
+            spins = [_launching(stack) for stack, _ in waiting]
+            if len(spins) > 1 and all(spins):
+                yield Signal(
+                    "",
+                    Says.SYMPTOM,
+                    f"every rank is on its processor inside NCCL's own launch of a kernel ({spins[0]}), not waiting for a peer",
+                    [_evidence(stack) for stack, _ in waiting[:3]],
+                    {"stage": match.stage},
+                    order=STANDING - 2,
+                    candidates=("framework-version-bug", "collective-desync"),
+                )
             yield Signal(
                 "",
                 Says.SYMPTOM,
@@ -185,6 +200,16 @@ class Stacks:
                 condition=True,
                 order=first.line.order,
             )
+
+
+def _launching(stack: Stack) -> str:
+    """The function of NCCL's host code that a native stack stands in; "" where it waits elsewhere."""
+    top = next((frame for frame in stack.frames if not _IDLES.match(frame.name)), None)
+    return (
+        f"{top.name}, {top.file}"
+        if top is not None and _LAUNCH.match(top.name) and top.file.endswith((".cc", ".cu", ".h"))
+        else ""
+    )
 
 
 def _evidence(stack: Stack) -> Evidence:

@@ -293,8 +293,13 @@ class _Look:
 
     def devices(self) -> Iterator[Signal]:
         """Different devices on the nodes, or devices of two fabrics in one process, in a job that is not healthy."""
-        troubled = self._unfinished() or any(
-            event.kind in ("ib-completion-error", "ib-verbs-failed", "propagation") for event in self.facts.events
+        failed = any(event.kind in ("ib-completion-error", "ib-verbs-failed") for event in self.facts.events)
+        troubled = (
+            failed
+            or any(event.kind == "propagation" for event in self.facts.events)
+            or any(
+                rank.stage not in ("complete", "destroyed") for comm in self.facts.communicators for rank in comm.ranks
+            )
         )
         with_devices = [
             process for process in self.facts.processes if process.net_devices and process.net_devices[0].link
@@ -305,7 +310,7 @@ class _Look:
                 evidence, order = self.at(self._of(process, "net_devices"))
                 yield Signal(
                     "mixed-hca-fabrics",
-                    Says.HINT,
+                    Says.STRONG if failed else Says.HINT,
                     f"{process.host} uses InfiniBand and RoCE devices together",
                     evidence,
                     {"node": process.host},
@@ -319,12 +324,15 @@ class _Look:
         if len(counts) > 1 and troubled:
             some = list(counts.values())[:2]
             lines = [self.at(self._of(process, "net_devices")) for process in some]
+            fewer = min(some, key=lambda p: len(p.net_devices))
+            absent = _absent(fewer) if not any(_absent(process) for process in some if process is not fewer) else []
             yield Signal(
                 "hca-mismatch-between-nodes",
-                Says.HINT,
-                " and ".join(f"{process.host} uses {len(process.net_devices)} RDMA devices" for process in some),
+                Says.STRONG if absent else Says.HINT,
+                " and ".join(f"{process.host} uses {len(process.net_devices)} RDMA devices" for process in some)
+                + (f": it has no {', '.join(absent)} of NCCL_IB_HCA" if absent else ""),
                 [item for evidence, _ in lines for item in evidence],
-                {"node": min(some, key=lambda p: len(p.net_devices)).host},
+                {"node": fewer.host},
                 order=min(o for _, o in lines),
             )
 
@@ -378,6 +386,14 @@ class _Look:
                     order=order,
                 )
                 return
+
+
+def _absent(process: Process) -> list[str]:
+    """Names that its NCCL_IB_HCA lists and that it does not use."""
+    wanted = process.settings.get("NCCL_IB_HCA", "")
+    names = [name.partition(":")[0] for name in wanted.lstrip("=").split(",")] if not wanted.startswith("^") else []
+    have = [device.name for device in process.net_devices]
+    return [name for name in names if name and not any(device.startswith(name) for device in have)]
 
 
 def _rdma(link: Link) -> bool:

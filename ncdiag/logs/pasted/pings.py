@@ -15,6 +15,7 @@ _SIZE = re.compile(r"-s\s*(\d+)")
 _LOSS = re.compile(
     r"(?P<sent>\d+) packets transmitted, (?P<received>\d+)(?: packets)? received.*?(?P<loss>[\d.]+)% packet loss"
 )
+_REPLY = re.compile(r"^(?P<size>\d+) bytes from \S+.*\bicmp_seq")
 LARGE = 1400  # bytes of payload beyond which a ping asks for the MTU
 
 
@@ -29,7 +30,7 @@ class _Ping:
 class Pings:
     """One ping after the other; each takes the size of its own heading or of the command before it."""
 
-    triggers = ("ping ", "PING ", "packets transmitted")
+    triggers = ("ping ", "PING ", "packets transmitted", " bytes from ")
 
     def __init__(self) -> None:
         self._found: list[_Ping] = []
@@ -45,10 +46,12 @@ class Pings:
         elif loss and self._current is not None:
             self._current.lost, self._current.line = int(loss["received"]) == 0, line
             self._current = None
+        elif self._current is not None and _REPLY.match(line.text.strip()):
+            self._current.lost, self._current.line = False, line
         return False
 
     def _begin(self, host: str, size: int, line: Line) -> None:
-        if self._current is not None and self._current.host == host:
+        if self._current is not None and self._current.host == host and self._current.lost is None:
             self._current.size = max(self._current.size, size)
             return
         self._current = _Ping(host, size, line)

@@ -19,6 +19,11 @@ _VIRTUAL = re.compile(
     r"^(?:lo|docker|br-|veth|virbr|cni|flannel|cali|kube|dummy|tunl|sit|ip6tnl|bonding_masters|tailscale|wg)"
 )
 
+_TUNNEL = re.compile(
+    r"^(?:vxlan|flannel|cilium_vxlan|cilium_geneve|geneve?|genev_sys|tunl\d|ipip|gre|weave|wg|wireguard|ovn-k8s|vxlan_sys)"
+)
+_INSIDE = re.compile(r"^\d+: (?:eth|net)\d+@if\d+: ")
+
 
 def _kib(text: str) -> float:
     text = text.rstrip("i")
@@ -82,10 +87,16 @@ class Links:
 
     def __init__(self) -> None:
         self._mtus: dict[str, dict[int, Line]] = {}
+        self._tunnel: tuple[str, int, Line] | None = None
+        self._inside: tuple[int, Line] | None = None
         self._down: list[tuple[str, Line]] = []
 
     def take(self, line: Line) -> bool:
         match = _LINK.match(line.text)
+        if match and _TUNNEL.match(match["name"]) and (self._tunnel is None or int(match["mtu"]) < self._tunnel[1]):
+            self._tunnel = match["name"], int(match["mtu"]), line
+        if match and _INSIDE.match(line.text) and (self._inside is None or int(match["mtu"]) > self._inside[0]):
+            self._inside = int(match["mtu"]), line
         if match and not _VIRTUAL.match(match["name"]):
             self._mtus.setdefault(match["name"], {}).setdefault(int(match["mtu"]), line)
             if "NO-CARRIER" in match["flags"] and len(self._down) < 100:
@@ -107,6 +118,18 @@ class Links:
                     condition=True,
                     order=min(line.order for line in mtus.values()),
                 )
+        if self._tunnel is not None and self._inside is not None and self._inside[0] > self._tunnel[1]:
+            name, mtu, line = self._tunnel
+            yield Signal(
+                "mtu-mismatch",
+                Says.STRONG,
+                f"the containers' interface has MTU {self._inside[0]}, the tunnel {name} below it carries {mtu}",
+                [self._inside[1].evidence(), line.evidence()],
+                {"interface": name},
+                condition=True,
+                order=min(line.order, self._inside[1].order),
+                remedy="set the network plug-in's MTU to the tunnel's (the hosts' MTU less 50 for VXLAN), then start the pods again",
+            )
         if self._down:
             name, line = self._down[0]
             yield Signal(

@@ -59,8 +59,11 @@ RULES = (
          remedy="VLLM_HOST_IP, --master-addr or --node-ip-address must be an address of this node"),
     rule("node-ip-wrong-interface", Says.HINT, "Failed to get the IP address, using 0.0.0.0 by default", "vLLM finds no address of this node", condition=True,
          remedy="set VLLM_HOST_IP"),
-    rule("node-ip-wrong-interface", Says.STRONG, ("mq_connect_ip=127.", "mq_connect_ip=0.0.0.0", "mq_connect_ip=172.17."),
+    rule("node-ip-wrong-interface", Says.STRONG, ("mq_connect_ip=127.", "mq_connect_ip=0.0.0.0", "mq_connect_ip=172.17.", "mq_connect_ip=192.168.122.", "mq_connect_ip=169.254."),
          "vLLM announces {peer} to the other nodes for its message queue, which they cannot reach", r"mq_connect_ip=(?P<peer>[\d.]+)(?! \(local\), world_size=(\d+), local_world_size=\2\b)",
+         remedy="set VLLM_HOST_IP on the first node to its address on the shared network"),
+    rule("node-ip-wrong-interface", Says.HINT, "mq_connect_ip=", "vLLM's first node announces {peer} for its message queue, which is not the address of --master-addr",
+         r"node_rank=0, .*master_addr=(?P<master>\d+\.\d+\.\d+\.\d+), mq_connect_ip=(?!(?P=master)\b)(?P<peer>\d[\d.]+) \(local\), world_size=(?P<world>\d+), local_world_size=(?!(?P=world)\b)",
          remedy="set VLLM_HOST_IP on the first node to its address on the shared network"),
     # --- names
     rule("dns-unresponsive", Says.NAMED, ("Temporary failure in name resolution", "EAI_AGAIN", "server misbehaving", "DNS resolution failed"),

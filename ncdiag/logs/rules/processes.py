@@ -67,7 +67,6 @@ RULES = (
     rule("collective-desync", Says.STRONG, ("operation counts", "not launched any operations"), "NCCL RAS: the ranks of a communicator have launched different numbers of collectives", r"ranks have different|has not launched", candidates=("rank-stuck-outside-collective",)),
     rule("rank-died", Says.HINT, ("considered dead", "PEER_DEAD"), "NCCL RAS: a process is not reachable any more", candidates=("rank-stopped", "bootstrap-peer-unreachable")),
     rule("rank-stopped", Says.HINT, ("Missing communicator data from", "PEER_UNRESPONSIVE"), "NCCL RAS: a process does not answer", candidates=("rank-died",)),
-    rule("rank-missing", Says.HINT, ("Insufficient nvidia.com/gpu", "FailedScheduling", "ImagePullBackOff", "ErrImagePull", "CrashLoopBackOff"), "a pod of the job does not run ({what})", r"(?P<what>Insufficient nvidia\.com/gpu|FailedScheduling|ImagePullBackOff|ErrImagePull|CrashLoopBackOff)"),
     # --- what follows
     rule("", Says.CASCADE, ("EngineCore failed to start", "Engine core initialization failed", "EngineCore encountered a fatal error", "EngineCore encountered an issue", "EngineDeadError", "WorkerProc failed to start", "WorkerProc initialization failed", "WorkerProc hit an exception", "Engine process failed to start", "Failed core proc(s)",
                          "Received sigquit from a child", "AsyncEngineDeadError", "Background loop has errored", "engine core exited unexpectedly", "Frontend process failed during engine core", "MQEngineDeadError"), "the engine reports that a part of it failed"),
