@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import random
-import signal
 import sys
 from typing import Any
 
@@ -92,8 +91,7 @@ def command(
         show = lead.Show(quiet=obj["quiet"], err=options["format_"] == "json")
         for record in remains.clean():
             show.note(_removed(record))
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, _interrupted)
+        lead.end_on_signals()
         show.note(f"drill {exercise.number_of(chosen)}")
 
         def write(result: dict[str, Any], text: str) -> None:
@@ -115,14 +113,6 @@ def command(
 def _removed(record: Any) -> str:
     names = ", ".join(record.hosts) or "hosts"
     return f"removed what process {record.owner}, which is gone, had left: {names}, their processes and {record.folder}"
-
-
-def _interrupted(*_: Any) -> None:
-    """The first signal ends the drill; further ones do not disturb its clearing up."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)
-    click.echo("\nending: the hosts and all that runs on them are removed", err=True)
-    raise KeyboardInterrupt
 
 
 def _list(obj: dict[str, Any], shape: str | None, spoil: bool, format_: str, output: str | None, **_: Any) -> int:

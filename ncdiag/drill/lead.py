@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import signal
 import sys
 import time
 from collections.abc import Callable
@@ -13,9 +16,10 @@ from ncdiag.model import SCHEMA
 from ncdiag.suggest import did_you_mean
 
 from . import attempt, exercise, needs, screen, session, shell
+from .bench import Bench
 from .exercise import Answer
 from .faults import FAULTS, Fault
-from .session import Scene
+from .session import Scene, takes
 from .trainee import Said, Trainee
 
 Write = Callable[[dict[str, Any], str], None]
@@ -44,6 +48,21 @@ class Show:
             return input("drill> ")
         print("drill> ", end="", file=self._out, flush=True)
         return input()
+
+
+def end_on_signals() -> None:
+    """Ctrl-C, SIGTERM or a closed terminal ends the drill; further ones do not disturb its clearing up."""
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+    def interrupted(*_: Any) -> None:
+        for number in numbers:
+            signal.signal(number, signal.SIG_IGN)
+        with contextlib.suppress(OSError):
+            os.write(2, b"\nending: the hosts and all that runs on them are removed\n")
+        raise KeyboardInterrupt
+
+    for number in numbers:
+        signal.signal(number, interrupted)
 
 
 def choose(word: str | None, shape: str | None, seed: int) -> Fault:
@@ -123,8 +142,16 @@ def ask(fault: Fault, seed: int, show: Show, write: Write, *, answer: Answer | N
         result = _result(fault, seed, "trainee", said.right, **more)
         write(result, text + screen.seen(found, agrees))
         if keep:
-            stay(scene, show)
+            stay(scene.made, show)
     return int(result["exit"])
+
+
+def hold(fault: Fault, show: Show) -> None:
+    """Call and truth at once, and the hosts until a signal ends it. Raises NotSet."""
+    with session.scene(fault) as scene:
+        scene.settle()
+        show.say(screen.call(scene, None) + "\nThe truth:\n\n" + screen.truth(fault, scene.ways()))
+        stay(scene.made, show)
 
 
 def look(scene: Scene) -> tuple[dict[str, Any], bool]:
@@ -139,12 +166,12 @@ def look(scene: Scene) -> tuple[dict[str, Any], bool]:
     return found, calm or not exercise.wrong_with(scene.fault, answer)
 
 
-def stay(scene: Scene, show: Show) -> None:
+def stay(made: Bench, show: Show) -> None:
     """Leaves the hosts up until a signal ends it."""
-    hosts = scene.made.hosts.hosts
-    show.say("The hosts stay until Ctrl-C. Mend it, and start the engine again, in a shell on each host:")
-    for name in hosts:
-        show.say(f"  {shell.program()} drill --enter {name}    then: {shell.start_script(scene.made, name)}")
+    show.say("The hosts stay until Ctrl-C. A shell on each, and the script that starts the engine there, as it is now:")
+    for name in made.hosts.hosts:
+        script = f"    ./{shell.start_script(made, name).name}" if name in takes(made) else ""
+        show.say(f"  {shell.program()} drill --enter {name}{script}")
     while True:
         time.sleep(3600)
 

@@ -65,7 +65,7 @@ def _number(number: int, fault: Fault) -> str:
     return f"{number}(not here)" if needs.lacks(fault) else str(number)
 
 
-def call(scene: Scene, minutes: float) -> str:
+def call(scene: Scene, minutes: float | None) -> str:
     """What somebody on call gets: what is said to be wrong, where things are, and ways in."""
     made = scene.made
     hosts, program = list(made.hosts.hosts), shell.program()
@@ -92,7 +92,8 @@ def call(scene: Scene, minutes: float) -> str:
     enter = shlex.join(shell.enter_argv(made.hosts.record, hosts[0])[:-2])
     return (
         f"{buffer.text()}\nThe same without it:\n\n  {enter}\n  (for ncdiag and ssh: --ssh-config, -F {made.ssh.config})\n\n"
-        f"You have {minutes:.0f} min. Ctrl-C ends the drill and removes the hosts.\n"
+        + (f"You have {minutes:.0f} min. " if minutes else "")
+        + "Ctrl-C ends it and removes the hosts.\n"
     )
 
 

@@ -45,10 +45,9 @@ class Scene:
 
     @property
     def hosts(self) -> list[str]:
-        """Those on which the engine is started: of Ray and of one host, the first only."""
-        all_ = list(self.made.hosts.hosts)
-        wanted = all_ if self.fault.shape in ("gloo", "nodes") else all_[:1]
-        return [host for host in wanted if host not in self.made.skip or self.fault.shape == "ray"]
+        """Those on which the engine is started. (A host that a fault leaves out of Ray is no node of it.)"""
+        left_out = set() if self.fault.shape == "ray" else self.made.skip
+        return [host for host in takes(self.made) if host not in left_out]
 
     def settle(self) -> None:
         """Waits until it stands still or has ended, whatever was meant to happen to it. Raises NotSet."""
@@ -143,6 +142,11 @@ def _differences(host: str, usual: dict[str, str], now: dict[str, str]) -> Itera
         else:
             was = f" (usual: {usual[name]})" if name in usual else ""
             yield f"on {host}: {name}={now[name]}{was}"
+
+
+def takes(made: Bench) -> list[str]:
+    """Hosts that a command line of the engine is for: of Ray and of one host the first only, of vLLM's own mode two, else all."""
+    return list(made.hosts.hosts)[: {"gloo": None, "nodes": 2}.get(made.shape, 1)]
 
 
 @contextmanager
