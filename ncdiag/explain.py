@@ -13,7 +13,7 @@ A signal says how much it says. The order of the list follows from that alone, n
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -85,7 +85,9 @@ _GENERIC = frozenset(
 
 FOLLOWS: dict[str, frozenset[str]] = {
     "host-memory-oom": frozenset({"ray-gcs-unreachable", "killed-by-scheduler"}),
-    "killed-by-scheduler": frozenset({"ray-gcs-unreachable"}),
+    "killed-by-scheduler": frozenset({"ray-gcs-unreachable", "ray-resources-infeasible", "ray-placement-group-leaked"}),
+    "ray-node-lost": frozenset({"ray-resources-infeasible"}),
+    "bootstrap-blocked-firewall": frozenset({"ray-resources-infeasible"}),
     "gpu-hardware-fault": frozenset(
         {
             "cuda-illegal-memory-access",
@@ -107,7 +109,9 @@ FOLLOWS: dict[str, frozenset[str]] = {
     "driver-too-old": frozenset(
         {"driver-library-missing", "ray-driver-without-gpu", "visible-devices-conflict", "version-mismatch"}
     ),
-    "memlock-limit": frozenset({"rdma-memory-registration", "ib-qp-setup-failed", "rdma-unavailable"}),
+    "memlock-limit": frozenset(
+        {"launcher-transport", "rdma-memory-registration", "ib-qp-setup-failed", "rdma-unavailable"}
+    ),
     "shm-too-small": frozenset({"disk-full", "cumem-failure", "container-isolation"}),
     "roce-gid-wrong": frozenset({"ib-qp-setup-failed"}),
     "mixed-hca-fabrics": frozenset({"ib-qp-setup-failed", "hca-mismatch-between-nodes"}),
@@ -152,7 +156,10 @@ FOLLOWS: dict[str, frozenset[str]] = {
 def explain(signals: Iterable[Signal], remedies: dict[str, str], steps: dict[str, tuple[str, ...]]) -> Verdict:
     """`remedies`: cause -> one line. `steps`: cause -> what to collect to be surer."""
     groups, loose = _group(signals)
-    ranked = sorted(groups.values(), key=_rank)
+    asked = {
+        name for signal in loose if signal.says is Says.SYMPTOM and not signal.condition for name in signal.candidates
+    }
+    ranked = sorted(groups.values(), key=lambda group: _rank(group, asked))
     heads, folded = _fold(ranked)
     causes = [_cause(group, remedies) for group in heads]
     symptoms = sorted((s for s in loose if s.says is Says.SYMPTOM), key=lambda s: s.order)
@@ -203,9 +210,15 @@ _TIER = {
 }
 
 
-def _rank(group: list[Signal]) -> tuple[int, bool, float]:
+FITTING_TIER = 75  # a condition that a symptom asks for, before those that only slow
+
+
+def _rank(group: list[Signal], asked: Collection[str] = ()) -> tuple[int, bool, float]:
+    """`asked`: causes that fit the symptoms."""
     first = group[0]
     tier = GOOD_TIER if first.cause in GOOD else _TIER[(first.says, first.condition)]
+    if first.condition and first.says >= Says.STRONG and first.cause in asked:
+        tier = FITTING_TIER
     if first.condition and first.cause in ASIDE:
         tier = _TIER[(Says.HINT, True)]
     return (-tier, first.cause in _GENERIC, min(signal.order for signal in group))
@@ -215,7 +228,9 @@ def brings_about(cause: str, other: str) -> bool:
     """Whether `other` usually follows from `cause`."""
     if cause in (*GOOD, "unresolved"):
         return False
-    return other in FOLLOWS.get(cause, ()) or (other in _GENERIC and cause not in _GENERIC)
+    return other in FOLLOWS.get(cause, ()) or (
+        other in _GENERIC and cause not in _GENERIC and cause not in FOLLOWS.get(other, ())
+    )
 
 
 def _fold(ranked: Sequence[list[Signal]]) -> tuple[list[list[Signal]], list[Signal]]:

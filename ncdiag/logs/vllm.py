@@ -65,6 +65,7 @@ WORKED = (
     "initialized with NCCL version",
     "elapsed time per iteration",
     "Ray runtime started.",
+    "All ray workers are active",
     "tokens/sec",
     "Throughput: ",
     "samples per second",

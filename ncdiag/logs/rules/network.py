@@ -51,7 +51,7 @@ RULES = (
          remedy="start Ray with --node-ip-address on the network that the nodes share, and connect from the same one"),
     rule("node-ip-wrong-interface", Says.STRONG, ("but we cannot find a raylet", "cannot find a matching Raylet"), "Ray finds no raylet at this node's address"),
     rule("node-ip-wrong-interface", Says.STRONG, ("No available node types can fulfill resource request", "cannot be scheduled right now"),
-         "a bundle is pinned to node address {node}, which no Ray node has", r"'node:(?P<node>[\d.:a-f]+)'", candidates=("ray-resources-infeasible",),
+         "a bundle is pinned to node address {node}, which no Ray node has", r"'node:(?P<node>(?!__)[^'\s]+)'", candidates=("ray-resources-infeasible",),
          remedy="VLLM_HOST_IP must be the address that Ray knows this node by (`ray list nodes`)"),
     rule("node-ip-wrong-interface", Says.NAMED, "Cannot assign requested address",
          "a process is told to listen at an address that this node does not have ({peer})",
