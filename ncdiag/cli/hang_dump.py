@@ -15,8 +15,22 @@ if TYPE_CHECKING:
     from ncdiag.model import Cause
 
 
+HOW_TO_FIND = "find one: pgrep -af 'vllm|torchrun|ray::'"
+
+
+class Pid(click.ParamType):
+    """A process number; what is none is told how to find one."""
+
+    name = "pid"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if str(value).isdigit() and int(value) > 0:
+            return int(value)
+        raise click.UsageError(f"{str(value)[:80]!r} is no pid; {HOW_TO_FIND}", ctx)
+
+
 @click.command()
-@click.argument("pids", type=click.IntRange(min=1), nargs=-1, required=True, metavar="PID...")
+@click.argument("pids", type=Pid(), nargs=-1, required=True, metavar="PID...")
 @output_options(*FORMATS)
 @click.option(
     "--bundle",
@@ -81,7 +95,8 @@ def command(
     try:
         content = dump(Request(pids, **options))
     except FamilyError as error:
-        raise click.UsageError(str(error)) from None
+        known = "give one of these" in str(error) or "give that one" in str(error)
+        raise click.UsageError(str(error) if known else f"{error}; {HOW_TO_FIND}") from None
     return conclude(obj, content, "hang-dump", format_, output, bundle=bundle)
 
 

@@ -49,7 +49,7 @@ def lint(
     from ncdiag.manifests.document import ManifestError, read
     from ncdiag.manifests.lint import lint as judged
     from ncdiag.manifests.shown import as_text
-    from ncdiag.model import Snapshot
+    from ncdiag.model import Snapshot, Status
 
     try:
         findings = judged(
@@ -63,7 +63,8 @@ def lint(
 
         write_result(findings_as_json("k8s lint", [], findings, code), output, masked=True)
     elif format_ == "text":
-        write_result(as_text(findings, show_all or obj["verbose"] > 0), output)
+        judged_nothing = all(finding.status is Status.SKIP for finding in findings)  # then it is said why
+        write_result(as_text(findings, show_all or judged_nothing or obj["verbose"] > 0), output)
     else:
         from ncdiag.report.read import of_findings
 

@@ -38,6 +38,12 @@ def command(obj: dict[str, Any], paths: tuple[str, ...], every_rank: bool, forma
     facts.notes[:0] = intake.notes
     if not facts.sources:
         raise click.UsageError("; ".join(intake.notes) or "nothing to read")
+    if not facts.processes:
+        names = " ".join(paths)
+        facts.notes.append(
+            "no line of NCCL is in what was given: start with NCCL_DEBUG=INFO; other logs are read by ncdiag diagnose "
+            + names
+        )
     code = exit_of(facts)
     if format_ == "json":
         import json

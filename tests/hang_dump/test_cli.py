@@ -138,3 +138,9 @@ def test_what_is_only_possible_is_no_alarm(tmp_path: Path) -> None:
         told = ncdiag("hang-dump", str(program.pid), "--window", "0.3", "--format", "json")
     assert done.returncode == told.returncode == json.loads(told.stdout)["exit"] == 3, done.stderr
     assert done.stdout.startswith("HANG?") and "possible · rank-stuck-outside-collective" in done.stdout
+
+
+@pytest.mark.parametrize("pid", ["engine", "-", "0", "1e3"])
+def test_what_is_no_pid_is_told_how_to_find_one(pid: str) -> None:
+    done = ncdiag("hang-dump", pid)
+    assert done.returncode == 2 and "is no pid; find one: pgrep" in done.stderr

@@ -45,12 +45,20 @@ def snapshot(plan: Plan, *gpus: int | None, config: dict[str, Any] | None = None
         (Plan(tp=8), (8, 8), "ok", None),
         (Plan(tp=4, pp=4), (8, 7, 1), "fail", "rank-layout-wrong"),
         (Plan(dp=2), (1, 1), "ok", None),
-        (Plan(tp=2), (0, 0), "skip", None),
+        (Plan(tp=2), (0, 0), "unknown", "visible-devices-conflict"),
     ],
 )
 def test_gpus(plan: Plan, gpus: tuple[int | None, ...], status: str, cause: str | None) -> None:
     (finding,) = fits.judge(snapshot(plan, *gpus))
     assert (finding.status.value, finding.cause) == (status, cause), finding.summary
+
+
+def test_an_engine_for_cpus_wants_no_gpu() -> None:
+    nodes = snapshot(Plan(tp=2), 0, 0)
+    for node in nodes.nodes.values():
+        node.facts["engine-versions"] = {"packages": {"torch": "2.9.0+cpu", "vllm": "0.12.0"}}
+    (finding,) = fits.judge(nodes)
+    assert finding.status.value == "skip"
 
 
 def test_node_with_a_missing_gpu_is_named() -> None:
