@@ -14,6 +14,7 @@ from ncdiag.logs.pasted.limits import Limits
 from ncdiag.logs.pasted.pings import Pings
 from ncdiag.logs.pasted.pods import Pods
 from ncdiag.logs.pasted.query import LinkWidths, Query
+from ncdiag.logs.pasted.services import Services
 from ncdiag.logs.pasted.smi import Smi
 from ncdiag.logs.pasted.system import FileSystems, Links, Processes
 from ncdiag.logs.pasted.verbs import Verbs
@@ -40,6 +41,7 @@ class Readers:
     verbs: Verbs = field(default_factory=Verbs)
     processes: Processes = field(default_factory=Processes)
     life: Life = field(default_factory=Life)
+    services: Services = field(default_factory=Services)
     others: tuple[Reader, ...] = field(
         default_factory=lambda: (
             OutOfMemory(),
@@ -68,6 +70,7 @@ class Readers:
             self.limits,
             self.processes,
             self.life,
+            self.services,
             *self.others,
         ]
 

@@ -26,6 +26,7 @@ def refine(
     """All signals, those of single lines and those of what stands together. `order`: source -> position of its first line. `ray`: Ray is at work."""
     signals = _without_the_end(found, readers)
     _unlimited(signals, readers)
+    _manager_runs(signals, readers)
     _no_gpu(signals, ray)
     _some_devices(signals, facts)
     signals.extend([*_left_over(signals, readers), *_waited_for_load(signals, readers)])
@@ -59,6 +60,15 @@ def _unlimited(signals: Sequence[Signal], readers: Readers) -> None:
     for signal in signals:
         if signal.cause in ("memlock-limit", "rdma-memory-registration") and signal.says is not Says.NAMED:
             signal.says = Says.HINT if signal.cause == "memlock-limit" else Says.STRONG
+
+
+def _manager_runs(signals: Sequence[Signal], readers: Readers) -> None:
+    """Fabric Manager is known to run: what usually means that it does not has another reason."""
+    if "nvidia-fabricmanager" not in readers.services.running:
+        return
+    for signal in signals:
+        if signal.cause == "fabric-manager-not-running":
+            signal.says = Says.HINT
 
 
 def _no_gpu(signals: Sequence[Signal], ray: bool) -> None:
