@@ -22,7 +22,7 @@ def place(
     if cause.cause == "rank-missing":
         return  # it is where nothing is said
     nodes = [answer["node"] for answer in answers]
-    if address := _raised_at(cause, logs):
+    if "node" not in cause.where and (address := _raised_at(cause, logs)):
         cause.where = {key: value for key, value in cause.where.items() if key not in ("pid", "rank")}
         cause.where["node"] = next((a["node"] for a in answers if a.get("address") == address), address)
         return

@@ -21,6 +21,8 @@ CONNECT_S = 5.0
 INLINE = 90_000
 """Bytes of an argument that still travel with the call itself. Larger ones, and larger results, go from one node's object store to the
 other's over ports of their own, which may be just what is blocked."""
+_LOST = ("the node it was running on is dead", "doesn't exist any more")
+"""How Ray says of a task that its node has left."""
 _RUN = """
 import json, os, sys
 sys.path.insert(0, sys.argv[1])
@@ -70,6 +72,8 @@ class Bridge:
         self.ray: Any = None
         self._memory: Dict[str, Any] = {}
         self._without_py_spy: Set[str] = set()
+        self._seen: Set[str] = set()
+        """Nodes that were alive at a look."""
 
     def connect(self, address: str) -> str:
         """Empty when connected, else the reason."""
@@ -98,8 +102,12 @@ class Bridge:
         for info in ray.nodes():
             name = info["NodeManagerHostname"]
             if not info["Alive"]:
-                answers.append({"node": name, "error": "Ray counts this node as dead"})
+                if (
+                    info["NodeID"] in self._seen
+                ):  # not one that was gone before, and may have come back under another number
+                    answers.append({"node": name, "error": "Ray counts this node as dead", "lost": True})
                 continue
+            self._seen.add(info["NodeID"])
             task = ray.remote(ncdiag_look).options(
                 num_cpus=0,
                 max_retries=0,
@@ -126,6 +134,7 @@ class Bridge:
                     {
                         "node": waiting[reference][0],
                         "error": "its Ray task failed: %s" % str(error).strip().splitlines()[0][:300],
+                        "lost": any(words in str(error) for words in _LOST),
                     }
                 )
         for reference in late:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ncdiag import __version__, stages
+from ncdiag.bringup import ray_ends
 from ncdiag.bringup.output import NAME, Output
 from ncdiag.bringup.places import place
 from ncdiag.bringup.timeline import Row, Timeline
@@ -90,6 +91,11 @@ def failure(
     for cause in causes:
         place(cause, timeline, answers, logs)
         _by_peer(cause, states)
+    if (lost := ray_ends.lost_node(answers)) is not None:
+        return [lost, *causes]
+    died = ray_ends.dead_actor(answers, logs)
+    if died is not None and (not causes or causes[0].cause in _GENERIC) and not _before(causes, died):
+        return [died, *(cause for cause in causes if cause.cause not in ("rank-died", "unresolved"))]
     first = timeline.first_end()
     if (
         first is not None
@@ -103,6 +109,13 @@ def failure(
     return [
         Cause("unresolved", "possible", f"it ended with status {exit_code} and printed nothing that says why", {}, last)
     ]
+
+
+def _before(causes: Sequence[Cause], died: Cause) -> bool:
+    """Whether an exception was printed before Ray said that a worker died: then that may be why it did."""
+    told = [item for cause in causes if cause.cause == "engine-exception" for item in cause.evidence[:1]]
+    end = died.evidence[0]
+    return any(item.source == end.source and (item.line or 0) < (end.line or 0) for item in told)
 
 
 def _ended_first(first: Row, causes: list[Cause], oom_kills: int) -> list[Cause]:

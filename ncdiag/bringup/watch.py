@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ncdiag.bringup import no_engine, ready, verdicts
+from ncdiag.bringup import no_engine, ray_ends, ready, verdicts
 from ncdiag.bringup.agents import Eyes
 from ncdiag.bringup.command import Engine
 from ncdiag.bringup.earlier import earlier
@@ -205,11 +205,19 @@ class Watch:
             if self.verdict is not None and self.verdict.kind in ("hang", "failed"):
                 causes = self.verdict.causes
             return self._result("failed", causes)
-        self._look()
+        picture = self._look()
+        if any(view.verdict == "dead" for view in picture.views) or any(answer.get("lost") for answer in self.answers):
+            return self._broke()
         self.was_up = True
         result = self._result("ready")
         result.summary = summarise(verdicts.logs_of(self.answers, self.output), self.states, self.engine)
         return result
+
+    def _broke(self) -> Result:
+        """It answered, and meanwhile a part of it ended."""
+        answers = self._ask(full=True)
+        self._conclude(answers)
+        return self._result("failed", self.verdict.causes if self.verdict else self._failure(answers))
 
     def _concludes(self, picture: Picture) -> bool:
         """Whether it stands still; if so, why, said once for each picture."""
@@ -245,10 +253,11 @@ class Watch:
             answers, self.output, {"node": answers[0]["node"] if answers else None, "command": "bringup"}
         )
         verdict = content.verdict() if content.states else no_engine.verdict(answers)
+        known = self.earlier or ray_ends.lost_node(answers)
         if verdict.kind == "failed":  # all ranks have ended, and the command will
             verdict.causes = self._failure(answers)
-        elif self.earlier is not None:
-            verdict.causes.insert(0, self.earlier)
+        elif known is not None:
+            verdict.causes.insert(0, known)
         verdict.summary = verdict.causes[0].summary if verdict.causes else verdict.summary
         cause = verdict.cause
         if cause is not None:

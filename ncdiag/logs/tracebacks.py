@@ -13,7 +13,7 @@ _LAST = re.compile(
 )
 _FRAME = re.compile(r"File \"(?P<file>[^\"]+)\", line \d+, in ")
 _CASCADE = re.compile(
-    r"SignalException|WorkerProc initialization failed|Engine core initialization failed|Engine process failed to start|EngineDead|RayTaskError|RayActorError|ActorDied|ChildFailed|SystemExit|"
+    r"SignalException|WorkerProc initialization failed|Engine core initialization failed|Engine process failed to start|EngineDead|RayTaskError|RayActorError|ActorDied|ActorHandleNotFound|ChildFailed|SystemExit|"
     r"KeyboardInterrupt|CancelledError|BrokenPipe|ConnectionReset|DistBackendError|DistNetworkError|DistStoreError|NCCL error|TimeoutError|EOFError|Connection closed by|"
     r"cancelled|GetTimeoutError|zmq|closed|See stack trace|RuntimeError: Engine"
 )

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-import re
 import signal
 import time
+from pathlib import Path
 
 from ..bench import Bench, firewall
 from .base import HIGH, fault
@@ -41,7 +42,8 @@ def _lose_node(made: Bench) -> None:
     if _remote_worker(made):
         for pid in made.hosts["b"].run("ip", "netns", "pids", made.hosts["b"].netns).stdout.split():
             if int(pid) != made.hosts["b"].holder.pid:
-                os.kill(int(pid), signal.SIGKILL)
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(int(pid), signal.SIGKILL)
         made.acted_at = time.time()
 
 
@@ -57,13 +59,16 @@ def _kill_ray_worker(made: Bench) -> None:
 
 
 def _remote_worker(made: Bench) -> int:
-    """The worker on b, a second after its first line came (Ray prints a line that several workers say once only); 0 when it is over."""
-    while not (found := re.search(r"\(RayWorkerProc pid=(\d+), ip=10\.77\.0\.2\)", made.text("a"))):
-        if made.over:
-            return 0
-        time.sleep(0.02)
-    time.sleep(1.0)
-    return int(found[1])
+    """The worker on b, a second after its rank began to start; 0 when it is over. Its lines come too late through Ray."""
+    host = made.hosts["b"]
+    while not made.over:
+        for pid in host.run("ip", "netns", "pids", host.netns).stdout.split():
+            with contextlib.suppress(OSError):
+                if Path(f"/proc/{pid}/cmdline").read_bytes().startswith(b"ray::RayWorkerProc.initialize_worker"):
+                    time.sleep(1.0)
+                    return int(pid)
+        time.sleep(0.1)
+    return 0
 
 
 @fault("ray", "rank on b stopped (SIGSTOP)", "rank-stopped", node="b", quick=True)

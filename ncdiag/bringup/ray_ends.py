@@ -1,0 +1,52 @@
+"""What Ray says of workers and nodes that ended, in words that name the machine (pure)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ncdiag.logs.remedies import REMEDIES
+from ncdiag.model import Cause, Evidence
+
+_DIED = re.compile(r"ActorDiedError|The actor died unexpectedly")
+_FIELD = re.compile(r"(?:^|\s)(class_name|pid|ip): (\S+)\s*$")
+_DETAIL = re.compile(r"The actor is dead because (.{1,300})")
+LINES = 12
+"""How many lines Ray takes to say which actor died."""
+
+
+def lost_node(answers: Sequence[Mapping[str, Any]]) -> Cause | None:
+    """A node that was in the cluster and is no more."""
+    for answer in answers:
+        if answer.get("lost"):
+            item = Evidence(f"Ray's list of nodes, {answer['node']}", str(answer["error"]))
+            summary = f"node {answer['node']} left the Ray cluster while the engine started"
+            return Cause(
+                "ray-node-lost", "likely", summary, {"node": answer["node"]}, [item], [], REMEDIES["ray-node-lost"]
+            )
+    return None
+
+
+def dead_actor(answers: Sequence[Mapping[str, Any]], logs: Mapping[str, Sequence[str]]) -> Cause | None:
+    """The first worker that Ray reports as dead, on the node that Ray names."""
+    for source, lines in logs.items():
+        for number, line in enumerate(lines):
+            if _DIED.search(line):
+                rest = list(lines[number : number + LINES])
+                fields = {match[1]: match[2] for text in rest if (match := _FIELD.search(text))}
+                if "ip" in fields:
+                    return _died(answers, Evidence(source, line, number + 1), fields, rest)
+    return None
+
+
+def _died(
+    answers: Sequence[Mapping[str, Any]], said: Evidence, fields: Mapping[str, str], rest: Sequence[str]
+) -> Cause:
+    address = fields["ip"]
+    node = next((answer["node"] for answer in answers if answer.get("address") == address), address)
+    detail = next((match[1] for text in rest if (match := _DETAIL.search(text))), "")
+    process = f"{fields.get('class_name', 'a worker')}, pid {fields.get('pid', 'unknown')}"
+    more = [Evidence(said.source, detail, said.line)] if detail else []
+    summary = f"a Ray worker ({process}) on {node} died"
+    return Cause("rank-died", "likely", summary, {"node": node}, [said, *more], [], REMEDIES["rank-died"])

@@ -1,0 +1,59 @@
+"""Workers and nodes that Ray reports as ended are named with the machine that they were on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ncdiag.bringup.output import NAME, Output
+from ncdiag.bringup.ray_ends import dead_actor, lost_node
+from ncdiag.bringup.timeline import Timeline
+from ncdiag.bringup.verdicts import failure
+
+ANSWERS: list[dict[str, Any]] = [{"node": "a", "address": "192.0.2.1"}, {"node": "b", "address": "192.0.2.2"}]
+MARK = "(EngineCore pid=15) ERROR 01-02 10:00:00 [core.py:1510] "
+DIED = [
+    MARK + "ray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this task.",
+    MARK + "\tclass_name: RayWorkerProc",
+    MARK + "\tactor_id: 87b37bdffb5be96620dc4439",
+    MARK + "\tpid: 1626",
+    MARK + "\tip: 192.0.2.2",
+    MARK + "The actor is dead because its worker process has died. Worker exit type: SYSTEM_ERROR",
+]
+LATER = MARK + "ray.exceptions.ActorHandleNotFoundError: Failed to find a corresponding actor handle for 87b3"
+
+
+def lines(*more: str) -> Output:
+    output = Output()
+    output.feed(True, "\n".join(["INFO it starts", *more, ""]).encode())
+    return output
+
+
+def test_the_actor_is_on_the_node_of_its_address() -> None:
+    cause = dead_actor(ANSWERS, {NAME: DIED})
+    assert cause is not None and (cause.cause, cause.where) == ("rank-died", {"node": "b"})
+    assert "RayWorkerProc, pid 1626" in cause.summary and "SYSTEM_ERROR" in cause.evidence[1].text
+    elsewhere = dead_actor([], {NAME: DIED})
+    assert elsewhere is not None and elsewhere.where == {"node": "192.0.2.2"}
+
+
+def test_what_the_end_of_the_engine_prints_afterwards_is_not_the_cause() -> None:
+    trace = ["Traceback (most recent call last):", '  File "x.py", line 1, in f', LATER]
+    (cause, *_) = failure(ANSWERS, [], lines(*DIED, *trace), Timeline(), 1, {})
+    assert (cause.cause, cause.where["node"]) == ("rank-died", "b")
+
+
+def test_an_exception_before_it_may_be_why_it_died() -> None:
+    trace = [
+        "Traceback (most recent call last):",
+        '  File "x.py", line 1, in f',
+        "ValueError: the vocabulary is damaged",
+    ]
+    (cause, *_) = failure(ANSWERS, [], lines(*trace, *DIED), Timeline(), 1, {})
+    assert cause.cause != "rank-died"
+
+
+def test_a_node_that_left_is_the_first_cause() -> None:
+    gone = [ANSWERS[0], {"node": "b", "error": "Ray counts this node as dead", "lost": True}]
+    assert lost_node(ANSWERS) is None
+    (cause, *_) = failure(gone, [], lines(*DIED), Timeline(), 1, {})
+    assert (cause.cause, cause.where) == ("ray-node-lost", {"node": "b"})
