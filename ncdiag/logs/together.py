@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
@@ -29,7 +30,9 @@ def refine(
     _manager_runs(signals, readers)
     _no_gpu(signals, ray)
     _some_devices(signals, facts)
-    signals.extend([*_left_over(signals, readers), *_waited_for_load(signals, readers)])
+    signals.extend(
+        [*_left_over(signals, readers), *_waited_for_load(signals, readers), *_waited_for_work(signals, readers)]
+    )
     _silent_death(signals, readers, len(order))
     signals.extend(_outcome(signals, readers, facts, order))
     if not signals:
@@ -144,6 +147,36 @@ def _waited_for_load(signals: Sequence[Signal], readers: Readers) -> Iterator[Si
             speaker(uneven[0].shown),
             order=uneven[0].order,
         )
+
+
+_LIMIT = re.compile(r"Timeout\(ms\)=(\d+)")
+LONG_WORK_S = 60.0  # of work before the common one, that a fixed limit of unknown length may have run out in
+
+
+def _waited_for_work(signals: Sequence[Signal], readers: Readers) -> Iterator[Signal]:
+    """A wait ran into its limit while work of one process, which says how far it is, was under way for most of that time."""
+    work = readers.starts.preparing()
+    if work is None or readers.starts.served is not None and readers.starts.served.order > work[2].order:
+        return
+    percent, seconds, line = work
+    for signal in signals:
+        waits = signal.says is Says.SYMPTOM and {"rank-stuck-outside-collective", "slow-load-peer-timeout"} & {
+            *signal.candidates
+        }
+        if not waits or signal.order >= STANDING - 9 or signal.evidence[0].source != line.source:
+            continue
+        limit = _LIMIT.search(signal.evidence[0].text)
+        if seconds >= (int(limit[1]) / 2000 if limit else LONG_WORK_S):
+            yield Signal(
+                "slow-load-peer-timeout",
+                Says.STRONG,
+                f"the others wait and run into their time limit while work of one process is at {percent}% after {seconds / 60:.0f} min and goes on",
+                [line.evidence(), signal.evidence[0]],
+                speaker(line.shown),
+                order=signal.order,
+                remedy="do this work before the launch (a cache on all nodes), or raise the time limit that fires (ddp_timeout, init_process_group's timeout, the library's own)",
+            )
+            return
 
 
 def _silent_death(signals: Sequence[Signal], readers: Readers, sources: int) -> None:

@@ -56,6 +56,11 @@ _LASTED = re.compile(
 _BAR = re.compile(
     r"(?P<what>[\w ,()-]{0,60}?):?\s+(?P<percent>\d{1,3})%(?: Completed)? ?\|.*?(?P<done>\d[\d.]*[kKMGT]?)/(?P<all>\d[\d.]*[kKMGT]?)"
 )
+_ELAPSED = re.compile(r"\[(?:(?P<h>\d+):)?(?P<m>\d+):(?P<s>\d\d)<")
+_PREPARES = re.compile(
+    r"(?i)token|\bmap|filter|load|download|fetch|warm|compil|captur|split|extract|pars|process(?!ed prompts)|pack|convert|quanti|index|cach|saving|merg|tun(?:e|ing)"
+)
+GREW = 2  # times that a bar grew, to be work that moves
 _SERVED = re.compile(
     r'" 200 OK|HTTP/1\.1" 200|generation throughput: (?!0\.0 )[\d.]+|gen throughput \(token/s\): [1-9]|Successful requests: +[1-9]'
 )
@@ -378,6 +383,16 @@ class Starts:
         slow = [line for percent, line in self._bars.values() if percent < 100]
         fast = [line for percent, line in self._bars.values() if percent >= 100]
         return (slow[0], fast[0]) if slow and fast else None
+
+    def preparing(self) -> tuple[int, float, Line] | None:
+        """A bar of work before the common work that grew and has not come to its end: percent, seconds, line."""
+        if self.bar is None or self.bar[2] < GREW or self.bar[0] >= 100:
+            return None
+        percent, line, _ = self.bar
+        bar, lasted = _BAR.search(line.text), _ELAPSED.search(line.text)
+        if bar is None or lasted is None or not _PREPARES.search(bar["what"]):
+            return None
+        return percent, int(lasted["h"] or 0) * 3600 + int(lasted["m"]) * 60 + int(lasted["s"]), line
 
     def moving(self) -> Signal | None:
         """A progress bar that grew and is the last that was heard."""

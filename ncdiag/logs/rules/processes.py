@@ -61,6 +61,7 @@ RULES = (
          r"(?i)desync|lagging|Not all ranks|message truncated : receiving|incorrect receive info|collective mismatch|match expected size|preamble"),
     rule("", Says.SYMPTOM, ("Watchdog caught collective operation timeout", "collective operation timeout: WorkNCCL"), "a collective did not end within its time limit on rank {rank} ({op} number {seq})", r"\[Rank (?P<rank>\d+)\].*SeqNum=(?P<seq>\d+), OpType=(?P<op>\w+)",
          candidates=("rank-stuck-outside-collective", "collective-desync", "bootstrap-blocked-firewall")),
+    rule("", Says.SYMPTOM, ("DeepEP error", "DeepEP timeout", "DeepEP dispatch", "DeepEP combine", "DeepEP intranode", "DeepEP internode"), "DeepEP waited for another rank and gave up after its fixed time", r"DeepEP[^\n]*timeout", candidates=("slow-load-peer-timeout", "rank-stuck-outside-collective", "ib-path-unreachable")),
     rule("", Says.SYMPTOM, ("Timed out waiting", "Application timeout caused pair closure"), "a gloo operation was not matched by a peer in time", r"Timed out waiting \d+ms for (?:recv|send)|pair closure", candidates=("rank-stuck-outside-collective", "rank-stopped", "slow-load-peer-timeout")),
     rule("", Says.SYMPTOM, ("Connect timeout [none]",), "gloo's ranks did not connect to each other in time", candidates=("bootstrap-blocked-firewall", "socket-ifname-wrong", "rank-missing")),
     rule("", Says.SYMPTOM, ("Watchdog timeout (self.watchdog_timeout",), "SGLang's watchdog saw no progress", candidates=("rank-stuck-outside-collective", "collective-desync", "gpu-hardware-fault")),
