@@ -156,7 +156,7 @@ LONG_WORK_S = 60.0  # of work before the common one, that a fixed limit of unkno
 def _waited_for_work(signals: Sequence[Signal], readers: Readers) -> Iterator[Signal]:
     """A wait ran into its limit while work of one process, which says how far it is, was under way for most of that time."""
     work = readers.starts.preparing()
-    if work is None or readers.starts.served is not None and readers.starts.served.order > work[2].order:
+    if work is None or (readers.starts.served is not None and readers.starts.served.order > work[2].order):
         return
     percent, seconds, line = work
     for signal in signals:
