@@ -42,10 +42,10 @@ def command(
 
     Only reads, unless --reach is given. Exit code: 0 nothing found, 1 something at or above --fail-on, 3 something could not be looked at.
     """
+    gc.disable()  # facts and findings stay to the end and hold no cycles: they need not be walked again and again
     plan = plan_of(options)
     everything, chosen = choose_probes(options["folders"], options["only"], options["skip"])
     snapshot = gather(everything, chosen, plan, options, obj["quiet"])
-    gc.freeze()  # the facts stay to the end: they need not be walked again with every finding
     findings = check(snapshot, chosen)
     if set(fits.NEEDS) <= set(chosen):
         findings += [replace(finding, probe=fits.PROBE) for finding in fits.judge(snapshot)]

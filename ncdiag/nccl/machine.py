@@ -71,6 +71,15 @@ def topology(
     `extra` goes over the node's own variables; `judge_by` over its NCCL version. Nodes that are built alike share one View,
     whose GUIDs are those of the first.
     """
+    if extra or judge_by:
+        return _topology(snapshot, node, extra, judge_by)
+    found: Optional[View] = snapshot.once(("topology", node), lambda: _topology(snapshot, node, None, None))
+    return found
+
+
+def _topology(
+    snapshot: Snapshot, node: str, extra: Optional[Mapping[str, str]], judge_by: Optional[Version]
+) -> Optional[View]:
     pci = snapshot.facts(node, "pci-devices")
     if pci is None:
         return None

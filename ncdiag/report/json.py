@@ -31,5 +31,17 @@ def findings_as_json(
         "exit": int(code),
         "machines": redact.data(machines),
     }
-    lines = ",\n".join(json.dumps(redact.data(finding.as_dict())) for finding in ordered)
+    lines = ",\n".join(json.dumps(_masked(finding)) for finding in ordered)
     return f'{json.dumps(head)[:-1]},\n"findings": [\n{lines}\n]}}'
+
+
+PLAIN = ("status", "probe", "cause", "playbook")
+"""Words of ncdiag's own, in which no secret stands."""
+
+
+def _masked(finding: Finding) -> dict[str, Any]:
+    data = finding.as_dict()
+    for key, value in data.items():
+        if key not in PLAIN:
+            data[key] = redact.data(value)
+    return data
