@@ -19,6 +19,13 @@ _DEATH = re.compile(
     r"Traceback \(most recent call last\)|^terminate called after|Test (?:NCCL|CUDA) failure|ChildFailedError|MPI_ABORT was invoked|noticed that process rank"
     r"|exited on signal|Exited with exit code|core dumped|^\^C|EngineCore (?:failed|encountered)|^Killed$|^Aborted|Segmentation fault|closing signal SIGTERM"
 )
+_OF = re.compile(r"(?<![\d/.])(\d{2,})\s*/\s*(\d{2,})(?![\d/])")
+_FINISHED = re.compile(
+    r"'train_runtime'|[Tt]raining (?:is )?(?:complete|finished|done)|`Trainer\.fit` stopped: `max_|[Ff]inished training"
+)
+_ACCOUNT = re.compile(
+    r"^\s*\d[\d_.+a-z]*\s.*?\b(?P<state>COMPLETED|FAILED|TIMEOUT|CANCELLED|NODE_FAIL|OUT_OF_MEMORY|OUT_OF_ME\+|PREEMPTED)\b.*?\b(?P<code>\d+:\d+)\b"
+)
 STEPS = 3  # of a training that show it at work
 
 
@@ -39,19 +46,32 @@ class Life:
         "# nThread", "# Avg bus", "mpirun", "mpiexec", "srun ", "torchrun", "deepspeed ", "accelerate launch", "vllm serve", "ray start", "python -m ", "python3 -m ", "docker run", "_perf ",
         "_perf_mpi ", "Traceback (most", "terminate called", "Test NCCL failure", "Test CUDA failure", "ChildFailedError", "MPI_ABORT", "noticed that process", "exited on signal",
         "Exited with exit code", "core dumped", "^C", "EngineCore failed", "EngineCore encountered", "Killed", "Aborted", "Segmentation fault", "closing signal SIGTERM",
+        "train_runtime", "raining complete", "raining is complete", "raining finished", "raining done", "inished training", "Trainer.fit` stopped", "COMPLETED", "FAILED ", "TIMEOUT ",
         "loss ", "loss:", "loss=", "loss'", 'loss"', "Loss:", "Loss ",
     )  # fmt: skip
     _runs: dict[str, list[_Run]] = field(default_factory=dict)
     stepped: Line | None = None
     """The last step of a training that had made some."""
+    _finished: dict[str, float] = field(default_factory=dict)
+    """Source -> order of the line with which a training came to its end."""
+    _accounted: set[str] = field(default_factory=set)
+    """States that the scheduler's accounting gives the job and its steps."""
 
     def take(self, line: Line) -> bool:
         runs = self._runs.setdefault(line.source, [_Run(-1.0)])
         text = line.text
         if trains(text):
             runs[-1].steps += 1
+            of = _OF.search(text)
+            self._finished.pop(line.source, None)
+            if of and of[1] == of[2]:
+                self._finished[line.source] = line.order
             if runs[-1].steps >= STEPS:
                 self.stepped = line
+        elif _FINISHED.search(text):
+            self._finished[line.source] = line.order
+        elif account := _ACCOUNT.match(text):
+            self._accounted.add(f"{account['state']} {account['code']}")
         elif text.startswith("# Avg bus bandwidth"):
             runs.append(_Run(line.order + 0.5))
         elif text.startswith("# nThread"):
@@ -73,6 +93,16 @@ class Life:
         starts = [run.start for run in self._runs.get(source, ())]
         return bisect_right(starts, one) == bisect_right(starts, other)
 
+    def over(self, signal: Signal) -> bool:
+        """Whether it only says that connections were closed, after the run had come to its end: processes never end all at once."""
+        source = signal.evidence[0].source if signal.evidence else ""
+        end = self._finished.get(source)
+        if end is None and self._accounted == {"COMPLETED 0:0"} and self.stepped and self.stepped.source == source:
+            end = self.stepped.order
+        closed = signal.says <= Says.SYMPTOM and {"rank-died", "bootstrap-peer-unreachable"} <= set(signal.candidates)
+        closed = closed or (signal.says is Says.HINT and signal.cause == "rank-died")
+        return end is not None and signal.order > end and closed
+
 
 def trains(text: str) -> bool:
     """Whether a line is a step of a training that says its loss."""
@@ -86,7 +116,7 @@ def _prompted(text: str) -> bool:
 
 def outlived(said: Iterable[Signal], life: Life, proofs: Sequence[Line]) -> None:
     """Messages of single lines after which the same run shows that it works become conditions of which little is claimed; where trouble follows, they stay what may have ended it, but are not sure."""
-    signals = [signal for signal in said if not signal.condition and signal.evidence]
+    signals = [signal for signal in said if not signal.condition and signal.evidence and not life.over(signal)]
     for signal in signals:
         source = signal.evidence[0].source
         after = [

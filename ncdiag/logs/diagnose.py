@@ -72,6 +72,7 @@ def of_streams(streams: Iterable[Stream], notes: list[str] | None = None) -> Dia
     readers.exceptions.known = scanner.matched
     outlived(scanner.found, readers.life, readers.proofs())
     found = [*scanner.signals(), *documents.signals(), *structure.signals(facts, order)]
+    found = [signal for signal in found if not readers.life.over(signal)]
     signals = refine(found, readers, documents, facts, order, ray)
     return Diagnosis(
         explain(signals, REMEDIES, NEXT),

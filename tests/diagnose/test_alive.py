@@ -49,3 +49,32 @@ def test_trouble_follows_the_results(tmp_path) -> None:
     path.write_text("\n".join([ERROR, RUN, ROWS, late]) + "\n")
     causes = {cause.cause: cause.confidence for cause in diagnose([str(path)]).verdict.causes}
     assert causes["memlock-limit"] != "sure" and "gpu-hardware-fault" in causes
+
+
+CLOSED = "[rank3]:[W1 10:00:09.1 TCPStore.cpp:125] [c10d] recvValue failed on SocketImpl(fd=7, addr=[n1]:401, remote=[n1]:29400): Connection reset by peer"
+STEPPED = tuple(f"iteration {n}/ 40 | lm loss: 2.{n}" for n in (10, 20, 30))
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        (*STEPPED, "iteration 40/ 40 | lm loss: 2.4", CLOSED),
+        (*STEPPED, "{'train_runtime': 812.1, 'train_loss': 2.4}", CLOSED),
+        (*STEPPED, CLOSED, "771    train  2  COMPLETED      0:0   00:29:02   n1"),
+    ],
+)
+def test_connections_close_after_the_end(tmp_path, lines) -> None:
+    assert first(tmp_path, *lines)[0] == "healthy"
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        (*STEPPED, CLOSED),
+        (*STEPPED, "iteration 40/ 40 | lm loss: 2.4", "iteration 1/ 40 | lm loss: 2.4", CLOSED),
+        (*STEPPED, "iteration 40/ 40 | lm loss: 2.4", "[E] [Rank 1] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=9, OpType=ALLGATHER, NumelIn=1)"),
+        (*STEPPED, CLOSED, "771    train  2  COMPLETED  0:0  n1", "771.0  train  2  FAILED  1:0  n1"),
+    ],
+)  # fmt: skip
+def test_what_is_not_the_end(tmp_path, lines) -> None:
+    assert first(tmp_path, *lines)[0] != "healthy"
