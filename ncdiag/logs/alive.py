@@ -13,7 +13,7 @@ from ncdiag.logs.model import Line
 _LOSS = re.compile(r"(?:\b|_)[Ll]oss\b['\"]?\W{1,4}\d")
 _STEP = re.compile(r"(?i)\b(?:step|iter\w*|epoch)\W{1,4}\d|\d/\d|\bit/s|s/it\b|'loss'|grad_norm")
 _PROMPT = re.compile(
-    r"(?:^|[$#%>] ?)(?:\w+=\S* )*(?:sudo |time |exec )*(?:mpirun|mpiexec|srun|torchrun|deepspeed|accelerate launch|vllm serve|ray start|python3? -m \w|docker run|\S*_perf(?:_mpi)? -)"
+    r"(?:^|[$#%>] ?)(?:\w+=\S* )*(?:sudo |time |exec )*(?P<program>mpirun|mpiexec|srun|torchrun|deepspeed|accelerate launch|vllm serve|ray start|python3? -m \S+|docker run|\S*_perf(?:_mpi)? -)"
 )
 _DEATH = re.compile(
     r"Traceback \(most recent call last\)|^terminate called after|Test (?:NCCL|CUDA) failure|ChildFailedError|MPI_ABORT was invoked|noticed that process rank"
@@ -30,11 +30,16 @@ STEPS = 3  # of a training that show it at work
 
 
 @dataclass
-class _Run:
+class Run:
     """One run in one source, as far as where one begins and ends can be seen."""
 
     start: float
+    line: Line | None = None
+    """Where it is launched, or says that it begins."""
     header: bool = False
+    program: str = ""
+    """What is launched, "" where no command line shows it."""
+    died: bool = False
     steps: int = 0
 
 
@@ -49,7 +54,7 @@ class Life:
         "train_runtime", "raining complete", "raining is complete", "raining finished", "raining done", "inished training", "Trainer.fit` stopped", "COMPLETED", "FAILED ", "TIMEOUT ",
         "loss ", "loss:", "loss=", "loss'", 'loss"', "Loss:", "Loss ",
     )  # fmt: skip
-    _runs: dict[str, list[_Run]] = field(default_factory=dict)
+    runs: dict[str, list[Run]] = field(default_factory=dict)
     stepped: Line | None = None
     """The last step of a training that had made some."""
     _finished: dict[str, float] = field(default_factory=dict)
@@ -58,7 +63,7 @@ class Life:
     """States that the scheduler's accounting gives the job and its steps."""
 
     def take(self, line: Line) -> bool:
-        runs = self._runs.setdefault(line.source, [_Run(-1.0)])
+        runs = self.runs.setdefault(line.source, [Run(-1.0)])
         text = line.text
         if trains(text):
             runs[-1].steps += 1
@@ -73,13 +78,17 @@ class Life:
         elif account := _ACCOUNT.match(text):
             self._accounted.add(f"{account['state']} {account['code']}")
         elif text.startswith("# Avg bus bandwidth"):
-            runs.append(_Run(line.order + 0.5))
+            runs.append(Run(line.order + 0.5))
         elif text.startswith("# nThread"):
             if runs[-1].header:
-                runs.append(_Run(line.order))
+                runs.append(Run(line.order))
             runs[-1].header = True
-        elif _DEATH.search(text) or _PROMPT.match(text) or _prompted(text):
-            runs.append(_Run(line.order))
+            runs[-1].line = runs[-1].line or line
+        elif _DEATH.search(text):
+            runs[-1].died = True
+            runs.append(Run(line.order))
+        elif program := _launched(text):
+            runs.append(Run(line.order, line, program=program))
         return False
 
     def end(self, source: str) -> None:
@@ -90,7 +99,7 @@ class Life:
 
     def same_run(self, source: str, one: float, other: float) -> bool:
         """Whether no run begins or ends between two places of a source."""
-        starts = [run.start for run in self._runs.get(source, ())]
+        starts = [run.start for run in self.runs.get(source, ())]
         return bisect_right(starts, one) == bisect_right(starts, other)
 
     def over(self, signal: Signal) -> bool:
@@ -109,9 +118,11 @@ def trains(text: str) -> bool:
     return _LOSS.search(text) is not None and _STEP.search(text) is not None
 
 
-def _prompted(text: str) -> bool:
+def _launched(text: str) -> str:
+    """The program that a command line starts, at the beginning of the line or behind a shell's prompt."""
     at = max(text.rfind("$ ", 0, 120), text.rfind("# ", 0, 120))
-    return at >= 0 and _PROMPT.match(text[at + 2 :]) is not None
+    match = _PROMPT.match(text) or (_PROMPT.match(text[at + 2 :]) if at >= 0 else None)
+    return match["program"] if match else ""
 
 
 def outlived(said: Iterable[Signal], life: Life, proofs: Sequence[Line]) -> None:

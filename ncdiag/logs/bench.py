@@ -18,6 +18,7 @@ _HEADER = re.compile(
 _DONE = re.compile(
     r"comm 0x\w+ rank (?P<rank>\d+) nranks (?P<nranks>\d+) cudaDev \d+ busId \w+ - (?:Destroy COMPLETE|Init COMPLETE)"
 )
+RUNS = 1000  # whose ends are kept
 ROWS = 3  # rows with bandwidth that show a test at work
 
 
@@ -28,6 +29,8 @@ class Bench:
 
     def __init__(self) -> None:
         self.average: tuple[float, Line] | None = None
+        self.averages: list[Line] = []
+        """Where runs end that had bandwidth."""
         self.rows: dict[int, int] = {}
         self.busbw: list[float] = []
         self.ranks: set[int] = set()
@@ -42,6 +45,8 @@ class Bench:
         average, row, header, done = _AVERAGE.search(text), _ROW.search(text), _HEADER.search(text), _DONE.search(text)
         if average:
             self.average = (float(average["value"]), line)
+            if self.average[0] > 0 and len(self.averages) < RUNS:
+                self.averages.append(line)
         elif row:
             self.first, self.last = self.first or line, line
             self.rows[int(row["size"])] = self.rows.get(int(row["size"]), 0) + 1

@@ -74,6 +74,10 @@ class Readers:
             *self.others,
         ]
 
+    def works(self) -> list[Line]:
+        """Lines of any run that show it at work; `proofs` are the last ones."""
+        return [*self.proofs(), *self.bench.averages]
+
     def proofs(self) -> list[Line]:
         """Lines that are printed only after all ranks had worked together."""
         found = (self.bench.worked, self.starts.served, self.life.stepped, self.starts.ready)

@@ -12,6 +12,7 @@ from ncdiag.logs.documents import Documents
 from ncdiag.logs.model import STANDING, speaker
 from ncdiag.logs.readers import Readers
 from ncdiag.logs.rules.ray import NO_GPU
+from ncdiag.logs.trials import trials
 from ncdiag.model import Evidence
 from ncdiag.nccl.log_facts import NcclFacts
 
@@ -34,6 +35,7 @@ def refine(
         [*_left_over(signals, readers), *_waited_for_load(signals, readers), *_waited_for_work(signals, readers)]
     )
     _silent_death(signals, readers, len(order))
+    signals.extend(trials(readers.life, readers.works(), facts, order))
     signals.extend(_outcome(signals, readers, facts, order))
     if not signals:
         signals.extend(_fine(documents, readers))

@@ -78,3 +78,27 @@ def test_connections_close_after_the_end(tmp_path, lines) -> None:
 )  # fmt: skip
 def test_what_is_not_the_end(tmp_path, lines) -> None:
     assert first(tmp_path, *lines)[0] != "healthy"
+
+
+TRIAL = "./all_reduce_perf -b 8 -e 128M -g 2"
+
+
+@pytest.mark.parametrize(
+    ("setting", "cause"),
+    [("NCCL_P2P_DISABLE=1", "p2p-broken"), ("NCCL_NVLS_ENABLE=0", "nvls-multicast-failure"), ("NCCL_CUMEM_ENABLE=0", "cumem-failure")],
+)  # fmt: skip
+def test_a_setting_makes_it_work(tmp_path, setting: str, cause: str) -> None:
+    assert first(tmp_path, f"$ {TRIAL}", RUN, "^C", f"$ {setting} {TRIAL}", RUN, ROWS, DONE) == (cause, "likely")
+    assert first(tmp_path, RUN, f"$ {setting} {TRIAL}", RUN, ROWS, DONE) == (cause, "likely")
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ("$ ray start --head", f"$ NCCL_SOCKET_IFNAME=eth0 {TRIAL}", RUN, ROWS, DONE),
+        (f"$ {TRIAL}", RUN, ROWS, DONE, f"$ NCCL_P2P_DISABLE=1 {TRIAL}", RUN, ROWS, DONE),
+        (f"$ NCCL_P2P_DISABLE=0 {TRIAL}", RUN, ROWS, DONE),
+    ],
+)
+def test_a_setting_says_nothing_without_a_run_that_fails(tmp_path, lines) -> None:
+    assert first(tmp_path, *lines)[0] == "healthy"

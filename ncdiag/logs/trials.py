@@ -1,0 +1,96 @@
+"""Two runs in one log, one that works and one that does not: the setting between them names the part that fails."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+
+from ncdiag.explain import Says, Signal
+from ncdiag.logs.alive import Life, Run
+from ncdiag.logs.model import Line
+from ncdiag.model import Evidence
+from ncdiag.nccl.log_facts import NcclFacts
+
+_SET = re.compile(r"(?<![\w$])(NCCL_\w+)=[\"']?([^\s\"']*)")
+_OFF = ("0", "off", "false")
+_ON = ("1", "on", "true")
+AVOIDS: dict[str, tuple[tuple[str, ...], str]] = {
+    "NCCL_P2P_DISABLE": (_ON, "p2p-broken"),
+    "NCCL_P2P_LEVEL": (("loc", "0"), "p2p-broken"),
+    "NCCL_NVLS_ENABLE": (_OFF, "nvls-multicast-failure"),
+    "NCCL_MNNVL_ENABLE": (_OFF, "imex-unavailable"),
+    "NCCL_CUMEM_ENABLE": (_OFF, "cumem-failure"),
+    "NCCL_CUMEM_HOST_ENABLE": (_OFF, "cumem-failure"),
+    "NCCL_IB_DISABLE": (_ON, "ib-path-unreachable"),
+    "NCCL_NET": (("socket",), "ib-path-unreachable"),
+    "NCCL_IB_GID_INDEX": ((), "roce-gid-wrong"),
+    "NCCL_SOCKET_IFNAME": ((), "socket-ifname-wrong"),
+    "NCCL_NET_PLUGIN": (("none", "", "''"), "net-plugin-incompatible"),
+}
+"""Variable -> the values (none: any) that go round a part of NCCL, and what it means when only that works."""
+
+
+def trials(life: Life, proofs: Iterable[Line], facts: NcclFacts, order: dict[str, float]) -> Iterator[Signal]:
+    """`proofs`: lines that show a run at work. `order`: source -> position of its first line."""
+    shown = list(proofs)
+    for source, runs in life.runs.items():
+        launched = [(run, end) for run, end in _spans(runs) if run.header or run.program]
+        if len(launched) < 2:
+            continue
+        works = [
+            any(line.source == source and run.start <= line.order < end for line in shown) for run, end in launched
+        ]
+        settings = [_settings(run, end, source, facts, order.get(source, 0.0)) for run, end in launched]
+        for good, (run, _) in enumerate(launched):
+            bad = next(
+                (i for i, (other, _) in enumerate(launched) if not works[i] and _alike(run, other)),
+                None,
+            )
+            if not works[good] or bad is None:
+                continue
+            changed = [
+                name
+                for name, (value, _) in settings[good].items()
+                if _avoids(name, value) and value != settings[bad].get(name, ("", None))[0]
+            ]
+            if len({AVOIDS[name][1] for name in changed}) != 1:
+                continue
+            name = changed[0]
+            value, at = settings[good][name]
+            before = launched[bad][0].line
+            yield Signal(
+                AVOIDS[name][1],
+                Says.STRONG,
+                f"a run works with {name}={value}, and one without it does not",
+                [at, *([before.evidence()] if before is not None else [])],
+                order=run.start,
+            )
+            return
+
+
+def _spans(runs: Sequence[Run]) -> list[tuple[Run, float]]:
+    """Each run with where the next one begins."""
+    return [(run, after.start) for run, after in zip(runs, [*runs[1:], Run(float("inf"))], strict=True)]
+
+
+def _alike(run: Run, other: Run) -> bool:
+    """Whether the other one is a run of the same, and is known to have come to nothing: a test without results, or a death."""
+    return (run.header and other.header) or (other.died and run.program == other.program != "")
+
+
+def _avoids(name: str, value: str) -> bool:
+    return name in AVOIDS and (not AVOIDS[name][0] or value.lower().rstrip(".") in AVOIDS[name][0])
+
+
+def _settings(run: Run, end: float, source: str, facts: NcclFacts, first: float) -> dict[str, tuple[str, Evidence]]:
+    """NCCL's variables of a run: those of its command line and those that NCCL says it read."""
+    found: dict[str, tuple[str, Evidence]] = {}
+    if run.line is not None:
+        for name, value in _SET.findall(run.line.text):
+            found[name] = (value, run.line.evidence())
+    for process in facts.processes:
+        for name, value in process.settings.items():
+            at = process.evidence.get(name)
+            if name in AVOIDS and at is not None and at.source == source and run.start <= first + at.line < end:
+                found.setdefault(name, (value.strip().rstrip("."), Evidence(at.source, at.text.strip(), at.line)))
+    return found
