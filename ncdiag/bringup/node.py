@@ -250,7 +250,9 @@ class Node:
         role = roles.titled_role(proc)
         if role in ("api-server", "engine-core"):
             named = ray.job_of(self.host, proc)
-            return named is not None and job in (None, named)
+            if named is None:  # it has not connected to Ray yet
+                return job is None and option(proc.argv, "--distributed-executor-backend") == "ray"
+            return job in (None, named)
         if role != "ray-worker":
             return False
         named = ray.job_of(self.host, proc)

@@ -9,12 +9,12 @@ from typing import Any
 from ncdiag.bringup import no_engine, ray_ends, ready, verdicts
 from ncdiag.bringup.agents import Eyes
 from ncdiag.bringup.command import Engine
-from ncdiag.bringup.earlier import earlier
 from ncdiag.bringup.limit import Limit
 from ncdiag.bringup.output import Output
 from ncdiag.bringup.places import place
 from ncdiag.bringup.result import LogsOnly, Process, Result, Voice
-from ncdiag.bringup.stall import Key, Picture, Stall, key, signature
+from ncdiag.bringup.seen import Seen, ends
+from ncdiag.bringup.stall import Picture, Stall, signature
 from ncdiag.bringup.summary import summarise
 from ncdiag.bringup.timeline import Timeline
 from ncdiag.hang.verdict import Verdict
@@ -54,12 +54,8 @@ class Watch:
         self.verdict: Verdict | None = None
         self.stopping = False
         """Set from outside (a signal): the watch ends at the next chance."""
-        self.earlier: Cause | None = None
-        """A rank of an earlier start that was still there at the last look, or when the command ended."""
-        self._known: dict[Key, RankState] = {}
-        """Each process as it was when it last had sockets: what has ended has none."""
+        self._seen = Seen()
         self._said: tuple[object, ...] | None = None
-        self._oom_before: dict[str, int] = {}
         self._left = self._exit_seen = self.was_up = False
         self._halted: set[object] = set()
         self._asker: ready.Asker | None = None
@@ -120,31 +116,16 @@ class Watch:
         self.answers = self._ask(full=False)
         self.errors = verdicts.errors_of(self.answers)
         self.states = verdicts.states_of(self.answers)
-        self._known.update({key(state): state for state in self.states if state.sockets})
-        self.earlier = earlier(self.answers, self.states) or (self.earlier if self.process.exit else None)
+        self._seen.look(self.answers, self.states, bool(self.process.exit))
         self.output.lend(self.states)
-        self._oom()
         now = time.monotonic()
         picture = self.stall.see(now, self.states, now if no_engine.moves(self.answers) else self.output.news_at)
-        self.timeline.see(self.at_s, picture.views, self._ends())
+        self.timeline.see(self.at_s, picture.views, ends(self.answers, self.at_s))
         self.voice.show(self.at_s, picture, self.timeline, self.errors)
         return picture
 
     def _ask(self, full: bool) -> list[Mapping[str, Any]]:
         return list(self.eyes.look(full, {**self._extra(self.states), **self.limit.of_look(full)}))
-
-    def _ends(self) -> dict[tuple[str, int], float]:
-        """(node, pid) -> when it ended, in seconds since the start."""
-        return {
-            (answer["node"], int(pid)): round(self.at_s - ago, 2)
-            for answer in self.answers
-            for pid, ago in answer.get("ended_ago_s", {}).items()
-        }
-
-    def _oom(self) -> dict[str, int]:
-        """Node -> processes ended for want of memory since the first look."""
-        kills = {answer["node"]: answer["oom_kills"] for answer in self.answers if answer.get("oom_kills") is not None}
-        return {node: count - self._oom_before.setdefault(node, count) for node, count in kills.items()}
 
     def _up(self) -> bool:
         """Whether there is a result of the request, or, without a server to ask, whether all ranks are ready."""
@@ -192,9 +173,9 @@ class Watch:
         return not self.engine.serves and any(row.rank is not None for row in self.timeline.rows)
 
     def _failure(self, answers: Sequence[Mapping[str, Any]]) -> list[Cause]:
-        states = list(self._known.values())
-        causes = verdicts.failure(answers, states, self.output, self.timeline, self.process.exit, self._oom())
-        return [self.earlier, *causes] if self.earlier is not None else causes
+        seen, code = self._seen, self.process.exit
+        causes = verdicts.failure(answers, seen.states, self.output, self.timeline, code, seen.oom)
+        return [seen.earlier, *causes] if seen.earlier is not None else causes
 
     def _came_up(self) -> Result:
         check = self._asker.check if self._asker is not None else None
@@ -253,7 +234,7 @@ class Watch:
             answers, self.output, {"node": answers[0]["node"] if answers else None, "command": "bringup"}
         )
         verdict = content.verdict() if content.states else no_engine.verdict(answers)
-        known = self.earlier or ray_ends.lost_node(answers)
+        known = self._seen.earlier or ray_ends.lost_node(answers)
         if verdict.kind == "failed":  # all ranks have ended, and the command will
             verdict.causes = self._failure(answers)
         elif known is not None:
