@@ -22,8 +22,6 @@ _EASY = frozenset(
     {
         "model-path-missing",
         "weights-corrupt",
-        "tokenizer-config-error",
-        "model-config-invalid",
         "engine-exception",
         "port-in-use",
         "shm-too-small",

@@ -42,11 +42,9 @@ def shard_corrupt(made: Bench) -> None:
 @fault(
     "tp2",
     "damaged tokenizer",
-    "tokenizer-config-error",
+    "engine-exception",
     "model-path-missing",
     "weights-corrupt",
-    "engine-exception",
-    "model-config-invalid",
 )
 def tokenizer_damaged(made: Bench) -> None:
     folder = _copy(made, "tokenizer")

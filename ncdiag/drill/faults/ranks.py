@@ -155,8 +155,6 @@ def _remove(folder: Path) -> None:
     "gloo",
     "an exception in rank 1",
     "engine-exception",
-    "tokenizer-config-error",
-    "model-config-invalid",
     node="b",
     rank=1,
     quick=True,
