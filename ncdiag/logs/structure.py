@@ -30,6 +30,7 @@ _PARTS = (
     ("graph/", ("topology-file-error", "gpu-hardware-fault")),
 )
 """Part of NCCL's source that warns -> what that usually is. Source: the tree of NCCL 2.18 to 2.32."""
+_ADDRESS = re.compile(r"\d+\.\d+\.\d+\.\d+|[0-9a-f]*:[0-9a-f:]+")
 _EARLY = frozenset({"none", "load", "interface", "network", "bootstrap"})
 
 
@@ -42,6 +43,7 @@ def signals(facts: NcclFacts, order: dict[str, float]) -> Iterator[Signal]:
     yield from look.gdr()
     yield from look.lonely()
     yield from look.stuck()
+    yield from look.stranger()
     yield from look.peer_access()
     yield from look.devices()
     yield from look.failed()
@@ -281,6 +283,40 @@ class _Look:
             yield Signal(
                 "", Says.SYMPTOM, summary, evidence, {"stage": early[0].stage}, order=order, candidates=self._fits(comm)
             )
+            return
+
+    def stranger(self) -> Iterator[Signal]:
+        """Who closes a connection during the rendez-vous, while every rank is here, and none of them has that address."""
+        known = {
+            address
+            for process in self.facts.processes
+            for address in (
+                process.bootstrap_address,
+                process.oob_address,
+                *(device.address for device in process.net_devices),
+            )
+            if address
+        }
+        for event in self.facts.events:
+            peer = str(event.fields.get("peer") or event.fields.get("address") or "").partition("<")[0]
+            if event.kind != "connection-closed" or not _ADDRESS.fullmatch(peer) or peer in known or not known:
+                continue
+            comms = [comm for comm in self.facts.communicators if any(r.process == event.process for r in comm.ranks)]
+            if not comms or any(comm.missing or any(r.stage not in _EARLY for r in comm.ranks) for comm in comms):
+                continue
+            evidence, order = self.at(event.at)
+            summary = f"{peer}, which is no address of any rank, connected to the rendez-vous of {event.host} and closed again"
+            remedy = "find out what connects there (port scan, monitoring, a job that was restarted) and keep it off; NCCL 2.27.3 and later goes on after such a visit"
+            for cause in ("framework-version-bug", "bootstrap-peer-unreachable"):
+                yield Signal(
+                    cause,
+                    Says.HINT,
+                    summary,
+                    evidence,
+                    {"node": event.host, "peer": peer},
+                    order=order - 1.5,
+                    remedy=remedy,
+                )
             return
 
     def _fits(self, comm: Communicator) -> tuple[str, ...]:
