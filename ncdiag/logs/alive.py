@@ -11,7 +11,7 @@ from ncdiag.explain import Says, Signal
 from ncdiag.logs.model import Line
 
 _LOSS = re.compile(r"(?:\b|_)[Ll]oss\b['\"]?\W{1,4}\d")
-_STEP = re.compile(r"(?i)\b(?:step|iter\w*|epoch)\W{1,4}\d|\d/\d|\bit/s|s/it\b|'loss'|grad_norm")
+_STEP = re.compile(r"(?i)\b(?:steps?|iter\w*|epoch)\W{1,4}\d|\d/\d|\bit/s|s/it\b|'loss'|grad_norm")
 _PROMPT = re.compile(
     r"(?:^|[$#%>] ?)(?:\w+=\S* )*(?:sudo |time |exec )*(?P<program>mpirun|mpiexec|srun|torchrun|deepspeed|accelerate launch|vllm serve|ray start|python3? -m \S+|docker run|\S*_perf(?:_mpi)? -)"
 )

@@ -87,8 +87,12 @@ def _no_gpu(signals: Sequence[Signal], ray: bool) -> None:
 
 
 def _some_devices(signals: Sequence[Signal], facts: NcclFacts) -> None:
-    """A node that uses some RDMA devices and cannot open others has them: it has fewer than the others."""
+    """A node that uses some RDMA devices and cannot open others has them: it has fewer than the others. Drivers that are missing for other devices are noise there."""
     hosts = {process.host for process in facts.processes if process.net_devices and process.network != "Socket"}
+    if hosts and not any(process.network == "Socket" for process in facts.processes):
+        for signal in signals:
+            if signal.cause == "rdma-unavailable" and "libibverbs: Warning" in signal.evidence[0].text:
+                signal.cause, signal.says = "", Says.CASCADE
     if not any(event.kind == "ib-device-unusable" and event.host in hosts for event in facts.events):
         return
     for signal in signals:

@@ -16,6 +16,7 @@ _LOSS = re.compile(
     r"(?P<sent>\d+) packets transmitted, (?P<received>\d+)(?: packets)? received.*?(?P<loss>[\d.]+)% packet loss"
 )
 _REPLY = re.compile(r"^(?P<size>\d+) bytes from \S+.*\bicmp_seq")
+_PMTU = re.compile(r"^(?P<hop>\d+\??): +(?P<at>\S+) .*?\bpmtu (?P<mtu>\d+)")
 LARGE = 1400  # bytes of payload beyond which a ping asks for the MTU
 
 
@@ -30,13 +31,19 @@ class _Ping:
 class Pings:
     """One ping after the other; each takes the size of its own heading or of the command before it."""
 
-    triggers = ("ping ", "PING ", "packets transmitted", " bytes from ")
+    triggers = ("ping ", "PING ", "packets transmitted", " bytes from ", " pmtu ")
 
     def __init__(self) -> None:
         self._found: list[_Ping] = []
         self._current: _Ping | None = None
+        self._local: tuple[int, Line] | None = None
+        self._narrow: tuple[int, str, Line, Line] | None = None
 
     def take(self, line: Line) -> bool:
+        path = _PMTU.match(line.shown.strip())
+        if path is not None:
+            self._path(int(path["mtu"]), path["at"], line)
+            return False
         command, head, loss = _COMMAND.search(line.text), _HEAD.match(line.text.strip()), _LOSS.search(line.text)
         if head:
             self._begin(head["host"], int(head["size"]), line)
@@ -50,6 +57,13 @@ class Pings:
             self._current.lost, self._current.line = False, line
         return False
 
+    def _path(self, mtu: int, at: str, line: Line) -> None:
+        """A hop of `tracepath` that passes less than this node's own interface."""
+        if at == "[LOCALHOST]":
+            self._local = mtu, line
+        elif self._local is not None and mtu < self._local[0] and self._narrow is None:
+            self._narrow = mtu, at, line, self._local[1]
+
     def _begin(self, host: str, size: int, line: Line) -> None:
         if self._current is not None and self._current.host == host and self._current.lost is None:
             self._current.size = max(self._current.size, size)
@@ -62,6 +76,17 @@ class Pings:
         self._current = None
 
     def signals(self) -> Iterator[Signal]:
+        if self._narrow is not None:
+            mtu, at, line, local = self._narrow
+            yield Signal(
+                "mtu-mismatch",
+                Says.STRONG,
+                f"the path passes packets of {mtu} bytes at {at}, less than this node's interface sends",
+                [line.evidence(), local.evidence()],
+                {"peer": at},
+                condition=True,
+                order=line.order,
+            )
         lost = [ping for ping in self._found if ping.lost]
         passed = [ping for ping in self._found if ping.lost is False]
         for ping in lost:

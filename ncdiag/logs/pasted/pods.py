@@ -15,8 +15,12 @@ from ncdiag.logs.model import Line
 _CODE = re.compile(r"(?:Exit Code:\s+|exitCode\"?:\s*)137\b")
 _KILLED = re.compile(r"failed (?P<probe>startup|liveness) probe, will be restarted")
 _REFUSED = re.compile(r"(?:Startup|Liveness) probe failed.*(?:connection refused|no route to host|statuscode: 503)")
-_WAITS = re.compile(r"FailedScheduling|Insufficient nvidia\.com/gpu|ImagePullBackOff|ErrImagePull|CrashLoopBackOff")
-_RUNS = re.compile(r"Successfully assigned|Started container|^\s*State:\s+Running|^Status:\s+Running")
+_WAITS = re.compile(
+    r"FailedScheduling|Insufficient nvidia\.com/gpu|ImagePullBackOff|ErrImagePull|CrashLoopBackOff|Failed to pull image|^\S+ +\d+/\d+ +(?:Pending|Init:\S+)(?= )"
+)
+_RUNS = re.compile(
+    r"Successfully assigned|Successfully pulled image|Started container|^\s*State:\s+Running|^Status:\s+Running"
+)
 
 
 @dataclass
@@ -45,7 +49,11 @@ class Pods:
         "ImagePullBackOff",
         "ErrImagePull",
         "CrashLoopBackOff",
+        "Failed to pull image",
+        "/1     Pending",
+        " Init:",
         "Successfully assigned",
+        "Successfully pulled image",
         "Started container",
         "State:          Running",
     )

@@ -24,6 +24,8 @@ _TUNNEL = re.compile(
 )
 _INSIDE = re.compile(r"^\d+: (?:eth|net)\d+@if\d+: ")
 
+_MTU_FILE = re.compile(r"cat /sys/class/net/(?P<name>[\w.-]+)/mtu\s*$")
+
 
 def _kib(text: str) -> float:
     text = text.rstrip("i")
@@ -81,17 +83,24 @@ class FileSystems:
 
 
 class Links:
-    """`ip addr` and `ip link`."""
+    """`ip addr`, `ip link` and /sys/class/net/*/mtu."""
 
-    triggers = ("BROADCAST,", "> mtu ")
+    triggers = ("BROADCAST,", "> mtu ", "/mtu")
 
     def __init__(self) -> None:
         self._mtus: dict[str, dict[int, Line]] = {}
         self._tunnel: tuple[str, int, Line] | None = None
         self._inside: tuple[int, Line] | None = None
         self._down: list[tuple[str, Line]] = []
+        self._asked = ""
 
     def take(self, line: Line) -> bool:
+        if self._asked and line.text.strip().isdigit():
+            self._mtus.setdefault(self._asked, {}).setdefault(int(line.text), line)
+        file = _MTU_FILE.search(line.text)
+        self._asked = file["name"] if file else ""
+        if file:
+            return True
         match = _LINK.match(line.text)
         if match and _TUNNEL.match(match["name"]) and (self._tunnel is None or int(match["mtu"]) < self._tunnel[1]):
             self._tunnel = match["name"], int(match["mtu"]), line

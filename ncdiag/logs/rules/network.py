@@ -71,7 +71,7 @@ RULES = (
     rule("dns-unresponsive", Says.STRONG, ("Temporary failure in name resolution", "Name or service not known", "Could not resolve host"),
          "a name look-up fails for a server outside", r"huggingface\.co|hf\.co|HTTPSConnection", condition=True),
     rule("dns-unresponsive", Says.NAMED, ("socket.gaierror", "Could not resolve host", "ould not resolve hostname", "nodename nor servname", "no such host"),
-         "a host name cannot be resolved", unless=r"huggingface\.co|hf\.co|HTTPSConnection"),
+         "a host name cannot be resolved", unless=r"pull image|pulling image|huggingface\.co|hf\.co|HTTPSConnection"),
     rule("dns-unresponsive", Says.STRONG, ("Name or service not known", "No address associated with hostname"), "a host name cannot be resolved",
          unless=r"IPv6 network addresses|huggingface\.co|hf\.co|HTTPSConnection"),
     rule("dns-unresponsive", Says.HINT, "IPv6 network addresses of", "torch looks a name up in vain ({peer}); harmless where only IPv4 is used",

@@ -31,6 +31,9 @@ RULES = (
          remedy="NCCL_CUMEM_ENABLE=0 (and NCCL_CUMEM_HOST_ENABLE=0) on all ranks to go on"),
     rule("cumem-failure", Says.STRONG, ("transport/shm.cc", "misc/shmutils.cc"), "sharing host memory between the ranks of one host by cuMem fails ({reason})", r"(?:transport/shm|misc/shmutils)\.cc:\d+ (?:\(\w+\) )?NCCL WARN (?P<reason>(?:Cuda failure|CUDA failure|Failed to CUDA|Cuda driver error) ?(?!2\b)[^\n]*)", unless="out of memory",
          candidates=("p2p-broken", "framework-version-bug"), remedy="NCCL_CUMEM_HOST_ENABLE=0 on all ranks to go on (the older way over /dev/shm); then another NCCL release"),
+    rule("cumem-failure", Says.HINT, ("transport/p2p.cc", "include/alloc.h", "src/allocator.cc"), "allocating or sharing GPU memory fails inside NCCL ({reason})", r"(?:transport/p2p\.cc|alloc\.h|allocator\.cc):\d+ (?:\(\w+\) )?NCCL WARN (?:Cuda|CUDA)(?: driver)? (?:failure|error) (?!2\b|7\d\d\b)(?P<reason>[^\n]{0,100})",
+         unless="out of memory|illegal|Multicast|uncorrectable", candidates=("p2p-broken", "container-isolation", "imex-unavailable")),
+    rule("", Says.SYMPTOM, ("NCCL WARN Cuda failure", "NCCL WARN CUDA failure"), "a CUDA call inside NCCL fails: {reason}", r"NCCL WARN C(?:uda|UDA) failure:? (?P<reason>[^\n]{0,120})", candidates=("gpu-hardware-fault", "cuda-illegal-memory-access", "p2p-broken")),
     rule("cumem-failure", Says.HINT, ("transport/shm.cc",), "a CUDA call fails while host memory is shared between the ranks", r"NCCL INFO transport/shm\.cc:\d+ (?:\(\w+\) )?-> 1\b", candidates=("p2p-broken",)),
     rule("", Says.CASCADE, "cuMem host allocations do not appear to be working", "NCCL falls back from cuMem host memory to /dev/shm; harmless where that is large enough", condition=True),
     # --- peer access

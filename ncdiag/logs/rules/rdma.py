@@ -110,7 +110,7 @@ RULES = (
     rule("ib-qp-setup-failed", Says.STRONG, ("CREATE_QP(", "CREATE_CQ(", "CREATE_SRQ(", "CREATE_DCT(", "CREATE_XRC", "Create QP type", "ALLOC_PD("), "the adapter refuses another queue ({reason})",
          r"(?:CREATE_(?:QP|CQ|SRQ|DCT|XRC\w*)|ALLOC_PD)\(\S*.*(?P<reason>status (?:limits exceeded|no resources)\S*|failed)|(?P<reason2>Create QP type \d+ failed)", candidates=("memlock-limit",),
          remedy="`rdma resource show` against max_qp and max_cq of `ibv_devinfo -v`: end who holds the queues, give the virtual function more, or fewer channels (NCCL_MAX_NCHANNELS, NCCL_IB_QPS_PER_CONNECTION)"),
-    rule("rdma-memory-registration", Says.STRONG, ("CREATE_MKEY", "reg mr failed", "unable to create mkey", "nable to create MKEY", "create_mkey_callback", "only allow registering part of", "ailed to allocate HW MR"),
+    rule("rdma-memory-registration", Says.STRONG, ("CREATE_MKEY", "reg mr failed", "unable to create mkey", "nable to create MKEY", "create_mkey_callback", "allow registering part of", "ailed to allocate HW MR"),
          "the adapter has no room for another memory registration ({reason})", r"CREATE_MKEY\S*.*(?P<reason>status (?:limits exceeded|no resources)\S*|failed)|(?P<reason2>reg mr failed\S* status -12|create (?:mkey|MKEY)|registering part of|allocate HW MR)",
          remedy="`rdma resource show mr` names the process that holds the registrations: end it, or reset the device; register fewer and larger pieces"),
     # --- GPUDirect
