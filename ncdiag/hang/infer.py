@@ -102,6 +102,8 @@ def _rank(claims: Sequence[Claim]) -> List[Claim]:
         else:
             merged[found.cause.cause] = found
     ranked = list(merged.values())
+    if any(found.cause.confidence != POSSIBLE for found in ranked):
+        ranked = [found for found in ranked if found.cause.cause != "unresolved"]
     heads = [found for found in ranked if not _follows(found, ranked)] or ranked[:1]
     for found in ranked:
         if found not in heads:

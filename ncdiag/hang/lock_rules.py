@@ -59,18 +59,18 @@ def _by_lock(waiting: Sequence[View]) -> List[List[View]]:
     return list(groups.values())
 
 
+def lock_in_words(view: View) -> str:
+    """`the flock on /a.lock, held by pid 4711`"""
+    return f"{_lock(view)}, held by pid {view.state.lock.get('holder') or '?'}"
+
+
 def _lock(view: View) -> str:
     lock = view.state.lock
     return f"the {lock.get('kind') or 'lock'}" + (f" on {lock['file']}" if lock.get("file") else "")
 
 
 def _evidence(views: Sequence[View]) -> List[Evidence]:
-    return [
-        Evidence(
-            "/proc/locks", f"{view.name} waits for {_lock(view)}, held by pid {view.state.lock.get('holder') or '?'}"
-        )
-        for view in views[:4]
-    ]
+    return [Evidence("/proc/locks", f"{view.name} waits for {lock_in_words(view)}") for view in views[:4]]
 
 
 def _deadlock(ring: Sequence[View]) -> Claim:

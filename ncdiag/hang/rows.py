@@ -8,6 +8,7 @@ from ncdiag import stages
 from ncdiag.hang import activity
 from ncdiag.hang.claims import Claim, names, numbers
 from ncdiag.hang.fold import folds
+from ncdiag.hang.lock_rules import lock_in_words
 from ncdiag.hang.remaining import remaining
 from ncdiag.hang.scene import Scene, View
 from ncdiag.hang.verdict import RankVerdict, Verdict, Wait
@@ -53,6 +54,8 @@ def _row(view: View, culprit: bool, waits: Sequence[Wait]) -> RankVerdict:
     targets = [wait.target for wait in waits if wait.waiter == view.name]
     if targets:
         row.waits_for = ", ".join(dict.fromkeys(targets))
+    elif state.lock:
+        row.waits_for = lock_in_words(view)
     elif view.waiting and view.verdict in ("waiting", "stuck", "unknown"):
         row.waits_for = stages.WAITING[view.waiting]
     frame = view.match.why

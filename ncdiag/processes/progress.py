@@ -35,6 +35,8 @@ class Counters:
     rchar: int = 0
     written_bytes: int = 0
     """/proc/PID/io write_bytes."""
+    wchar: int = 0
+    """What write() was given: pages that are dirty already, and file systems in memory, are in no other counter."""
     io_known: bool = False
     children_cpu_s: float = 0.0
 
@@ -63,8 +65,8 @@ def look(host: Host, pid: int, helpers: Sequence[int] = ()) -> Counters | None:
     counters.children_cpu_s = (numbers[12] + numbers[13]) / TICKS + sum(_helper_cpu(host, helper) for helper in helpers)
     try:
         fields = status_fields(host, f"/proc/{pid}/io")
-        counters.read_bytes, counters.rchar, counters.written_bytes = (
-            int(fields[name]) for name in ("read_bytes", "rchar", "write_bytes")
+        counters.read_bytes, counters.rchar, counters.written_bytes, counters.wchar = (
+            int(fields[name]) for name in ("read_bytes", "rchar", "write_bytes", "wchar")
         )
         counters.io_known = True
     except (HostError, KeyError, ValueError):
@@ -88,7 +90,7 @@ def between(first: Counters, second: Counters) -> Progress:
         round(second.cpu_s - first.cpu_s, 3),
         second.read_bytes - first.read_bytes,
         second.rchar - first.rchar,
-        second.written_bytes - first.written_bytes,
+        max(second.written_bytes - first.written_bytes, second.wchar - first.wchar),
         growth,
         faults,
         children_cpu_s=round(max(second.children_cpu_s - first.children_cpu_s, 0.0), 3),
