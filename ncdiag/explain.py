@@ -61,6 +61,8 @@ class Signal:
     remedy: str = ""
     """A more precise one than the cause's own."""
     count: int = 1
+    until: float = 0.0
+    """Where it was seen last, when that was more often than is kept."""
 
 
 @dataclass

@@ -11,7 +11,7 @@ from ncdiag.explain import Says, Signal
 from ncdiag.logs.model import Line
 
 _LOSS = re.compile(r"(?:\b|_)[Ll]oss\b['\"]?\W{1,4}\d")
-_STEP = re.compile(r"(?i)\b(?:steps?|iter\w*|epoch)\W{1,4}\d|\d/\d|\bit/s|s/it\b|'loss'|grad_norm")
+_STEP = re.compile(r"(?i)\b(?:steps?|iter\w*|epoch)\W{1,12}\d|\d/ *\d|\bit/s|s/it\b|'loss'|grad_norm")
 _PROMPT = re.compile(
     r"(?:^|[$#%>] ?)(?:\w+=\S* )*(?:sudo |time |exec )*(?P<program>mpirun|mpiexec|srun|torchrun|deepspeed|accelerate launch|vllm serve|ray start|python3? -m \S+|docker run|\S*_perf(?:_mpi)? -)"
 )
@@ -26,6 +26,8 @@ _FINISHED = re.compile(
 _ACCOUNT = re.compile(
     r"^\s*\d[\d_.+a-z]*\s.*?\b(?P<state>COMPLETED|FAILED|TIMEOUT|CANCELLED|NODE_FAIL|OUT_OF_MEMORY|OUT_OF_ME\+|PREEMPTED)\b.*?\b(?P<code>\d+:\d+)\b"
 )
+_KERNEL = re.compile(r"\bkernel:|^\[ *\d{1,8}\.\d{6}\]|\bNVRM:|mlx[45]_core")
+"""A line of the kernel: pasted beside a run's own, it was not said in between."""
 STEPS = 3  # of a training that show it at work
 
 
@@ -130,10 +132,14 @@ def outlived(said: Iterable[Signal], life: Life, proofs: Sequence[Line]) -> None
     signals = [signal for signal in said if not signal.condition and signal.evidence and not life.over(signal)]
     for signal in signals:
         source = signal.evidence[0].source
+        if _KERNEL.search(signal.evidence[0].text):
+            continue
         after = [
             line
             for line in proofs
-            if line.source == source and line.order > signal.order and life.same_run(source, signal.order, line.order)
+            if line.source == source
+            and line.order > max(signal.order, signal.until)
+            and life.same_run(source, signal.order, line.order)
         ]
         if not after:
             continue

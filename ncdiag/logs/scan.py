@@ -113,6 +113,7 @@ class Scanner:
         self._pending: list[_Pending] = []
         self._alike: dict[tuple[int, str], int] = {}
         self._total: dict[int, int] = {}
+        self._latest: dict[tuple[int, str], Signal] = {}
         self._order = 0
         self.found: list[Signal] = []
         self.matched: set[tuple[str, int]] = set()
@@ -203,9 +204,12 @@ class Scanner:
         if len(self.matched) < MATCHED_LIMIT:
             self.matched.add((line.source, line.number))
         if seen >= ALIKE_LIMIT or total >= MATCHES_LIMIT:
+            if key in self._latest:
+                self._latest[key].until = line.order
             return
         self._total[id(rule)] = total + 1
-        self.found.append(signal(rule, line, groups))
+        self._latest[key] = signal(rule, line, groups)
+        self.found.append(self._latest[key])
 
 
 def blocks_of(chunks: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:

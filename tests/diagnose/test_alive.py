@@ -102,3 +102,27 @@ def test_a_setting_makes_it_work(tmp_path, setting: str, cause: str) -> None:
 )
 def test_a_setting_says_nothing_without_a_run_that_fails(tmp_path, lines) -> None:
     assert first(tmp_path, *lines)[0] == "healthy"
+
+
+def test_said_again_after_the_results(tmp_path) -> None:
+    assert first(tmp_path, RUN, *[ERROR] * 20, ROWS, *[ERROR] * 20)[0] == "memlock-limit"
+
+
+@pytest.mark.parametrize("stamp", ["[  812.123456] ", "Jan  1 00:00:01 n1 kernel: "])
+def test_a_line_of_the_kernel_is_a_fact(tmp_path, stamp: str) -> None:
+    xid = f"{stamp}NVRM: Xid (PCI:0000:17:00): 79, pid=1, GPU has fallen off the bus."
+    assert first(tmp_path, xid, RUN, ROWS)[0] == "gpu-hardware-fault"
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        " iteration      {n}/     500 | consumed samples: 64 | lm loss: 1.{n}E+01 | grad norm: 3.2 |",
+        "step: {n}  loss: 9.{n}  memory: 40.1GiB(50%)  tps: 900  mfu: 40.1%",
+        "{{'loss': 2.{n}, 'grad_norm': 1.2, 'learning_rate': 5e-05, 'epoch': 0.{n}}}",
+        "Epoch: [0][{n}0/5005]\tTime  0.2 ( 0.3)\tLoss 6.9{n}e+00 (7.0e+00)",
+        "steps: {n} loss: 2.3{n} iter time (s): 1.2 samples/sec: 10.1",
+    ],
+)
+def test_steps_of_trainings(tmp_path, step: str) -> None:
+    assert first(tmp_path, ERROR, *[step.format(n=n) for n in range(1, 5)])[0] == "healthy"
