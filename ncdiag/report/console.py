@@ -28,6 +28,8 @@ STYLES = {
 
 LINES = 6
 """Findings of one probe with one remedy that are shown."""
+SAME = 3
+"""Probes that say just the same are named up to this many."""
 
 
 class Page(io.StringIO):
@@ -57,8 +59,8 @@ def findings_as_text(nodes: Sequence[str], findings: Sequence[Finding], *, show_
             _print_block(console, groups, nodes, None if show_all else LINES)
     for status in (Status.UNKNOWN, *((Status.OK, Status.SKIP) if show_all else ())):
         chosen = [finding for finding in findings if finding.status is status]
-        for alike in folded(chosen):
-            _print_line(console, alike, nodes)
+        for alike, probes in _with_one_reason(folded(chosen), nodes):
+            _print_line(console, alike, nodes, probes)
         if status is Status.UNKNOWN:
             _print_advice(console, chosen)
     console.print(_verdict(nodes, numbers), soft_wrap=True)
@@ -92,10 +94,21 @@ def _print_block(console: Console, groups: list[list[Finding]], nodes: Sequence[
     console.print(Padding(lines, (0, 0, 0, 8)))
 
 
-def _print_line(console: Console, alike: list[Finding], nodes: Sequence[str]) -> None:
+def _with_one_reason(groups: Iterable[list[Finding]], nodes: Sequence[str]) -> list[tuple[list[Finding], int]]:
+    """Groups, each with the number of probes that say just the same of the same nodes: a node that gave nothing is no 40 findings."""
+    same: dict[tuple[str, str], list[list[Finding]]] = {}
+    for alike in groups:
+        same.setdefault((alike[0].summary, place(alike, nodes)), []).append(alike)
+    out: list[tuple[list[Finding], int]] = []
+    for several in same.values():
+        out += [(several[0], len(several))] if len(several) > SAME else [(alike, 1) for alike in several]
+    return out
+
+
+def _print_line(console: Console, alike: list[Finding], nodes: Sequence[str], probes: int) -> None:
     """What is not wrong, or could not be looked at: one paragraph, with a hanging indent."""
     first = alike[0]
-    line = Text(one_line(first.probe), "bold")
+    line = Text(one_line(first.probe) if probes == 1 else f"{probes} probes", "bold")
     where = place(alike, nodes)
     if where:
         line.append(" " + where, "cyan")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from ncdiag.model import Cause, Evidence, fail, warn
+from dataclasses import replace
+
+from ncdiag.model import Cause, Evidence, fail, unknown, warn
 from ncdiag.report.causes import causes_as_text
 from ncdiag.report.console import findings_as_text
 
@@ -37,3 +39,10 @@ def test_what_works_has_no_consequences() -> None:
     assert "not the cause, follows from it:" in text.pop("rank-died")
     assert "noise, since it works:" in text["healthy"]
     assert not any("not the cause" in shown for shown in text.values())
+
+
+def test_a_node_that_gave_nothing_is_not_forty_findings() -> None:
+    findings = [replace(unknown("nothing to judge: no node has facts for it"), probe=f"probe-{n}") for n in range(40)]
+    findings.append(replace(unknown("a gave nothing: timed out", "a"), probe="node"))
+    shown = findings_as_text(["a"], findings, show_all=False, color=None)
+    assert shown.count("nothing to judge") == 1 and "unknown 40 probes" in shown and "41 unknown" in shown
