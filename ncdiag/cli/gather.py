@@ -77,14 +77,16 @@ def reach(
     from ncdiag.reach import run
     from ncdiag.reach.targets import ray_worker_port
 
-    findings = []
+    findings: list[Finding] = []
     try:
         fleet = open_fleet(options["nodes"], ssh_user=options["ssh_user"], ssh_config=options["ssh_config"])
         if not isinstance(fleet, RemoteFleet):
             raise FleetError(
                 f"--nodes {options['nodes']}: reachability is tested between several live nodes; name them with ssh:, slurm, ray or k8s:"
             )
-        for what, members in run.members(snapshot, everything, interface).items():
+        found = run.members(snapshot, everything, interface)
+        findings += run.left_out(snapshot, found, wanted)
+        for what, members in found.items():
             with Progress(len(members), quiet) as progress:
                 labels = ray_worker_port(snapshot, random.Random()) if any(one.services for one in members) else {}
                 findings += run.test(fleet, what, members, wanted, progress.step, labels=labels)

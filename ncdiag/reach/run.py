@@ -13,7 +13,7 @@ from ncdiag import payload
 from ncdiag.check import check
 from ncdiag.fleet.base import FleetError, Progress
 from ncdiag.fleet.remote import Answer, RemoteFleet, reason
-from ncdiag.model import Finding, Snapshot
+from ncdiag.model import Finding, Snapshot, unknown
 from ncdiag.nodeset import fold
 from ncdiag.reach import schedule
 from ncdiag.reach.judge import judge
@@ -86,6 +86,17 @@ def members(snapshot: Snapshot, probes: ProbeSet, interface: str | None = None) 
     if len(ray) > 1 and not any(_covers(known, ray) for known in found.values()):
         found["Ray"] = ray
     return _with_targets(snapshot, found)
+
+
+def left_out(snapshot: Snapshot, found: Mapping[str, Sequence[Member]], wanted: Wanted) -> Iterator[Finding]:
+    """The nodes that are in no test although they were asked for, each with the reason: what is not tested is not said to be well."""
+    tested = {member.name for chosen in found.values() for member in chosen}
+    asked = set(snapshot.nodes) if wanted.between is None else wanted.between[0] | wanted.between[1]
+    for name in snapshot.nodes:
+        if name in asked - tested:
+            why = snapshot.nodes[name].unreachable or f"it has no address on an interface of {', '.join(found)}"
+            yield unknown(f"takes no part in the reachability test: {why}", name, source="ncdiag reach",
+                          remedy="see that the node can be reached and what its interfaces are: ncdiag preflight --only bootstrap-interface")  # fmt: skip
 
 
 def _covers(known: Sequence[Member], wanted: Sequence[Member]) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 
 from ncdiag.model import Snapshot
 from ncdiag.nccl import gid, machine
-from ncdiag.nccl.node import release
+from ncdiag.nccl.node import addresses, release
 from ncdiag.nccl.settings import integer
 
 
@@ -48,7 +48,9 @@ def ray_services(snapshot: Snapshot, node: str) -> dict[str, int]:
 
 
 def _raylet(snapshot: Snapshot, node: str) -> Mapping[str, Any] | None:
-    return next((one for one in snapshot.facts(node, "ray-cluster") or [] if one.get("node_ip")), None)
+    """The one with an address of this node: a node of Kubernetes also sees the raylets of its pods."""
+    own = {address.address for address in addresses(snapshot, node)}
+    return next((one for one in snapshot.facts(node, "ray-cluster") or [] if one.get("node_ip") in own), None)
 
 
 def _same(one: str, other: str) -> bool:

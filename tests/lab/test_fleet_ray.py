@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -15,6 +16,7 @@ import pytest
 
 from ncdiag.drill import engines, rays
 from ncdiag.drill.hosts import Lab, lab, usable
+from ncdiag.drill.sshd import Ssh
 
 ROOT = Path(__file__).parent.parent.parent
 pytestmark = [
@@ -25,6 +27,10 @@ pytestmark = [
     ),
 ]
 
+needs_nft = pytest.mark.skipif(shutil.which("nft", path="/usr/sbin:/usr/bin") is None, reason="nft is not installed")
+needs_sshd = pytest.mark.skipif(
+    shutil.which("sshd", path="/usr/sbin:/usr/bin") is None, reason="openssh-server is not installed"
+)
 Cluster = tuple[Lab, dict[str, subprocess.Popen[bytes]]]
 
 
@@ -89,26 +95,71 @@ def test_ray_facts_clocks_and_a_plan_that_cannot_be_placed(cluster: Cluster) -> 
     assert "Ray has" not in str(fits["findings"])
 
 
-def test_reach_through_ray(cluster: Cluster) -> None:
-    hosts, _ = cluster
+def reach(hosts: Lab, nodes: str, *extra: str, code: int = 0) -> list[dict[str, Any]]:
     argv = [
         engines.python(),
         "-m",
         "ncdiag",
         "reach",
         "--nodes",
-        "ray",
+        nodes,
         "--interface",
         "eth0",
-        "--port",
-        str(rays.PORT),
         "--format",
         "json",
+        *extra,
     ]
     done = hosts["gpu01"].run(*argv, env={**rays.ENVIRONMENT, "PYTHONPATH": str(ROOT)}, timeout_s=150)
-    assert done.returncode == 0, done.stderr + done.stdout
-    (finding,) = json.loads(done.stdout)["findings"]
-    assert finding["status"] == "ok" and "3 of 3 pairs" in finding["summary"]
+    assert done.returncode == code, done.stderr + done.stdout
+    findings: list[dict[str, Any]] = json.loads(done.stdout)["findings"]
+    return findings
+
+
+def test_reach_through_ray_tests_its_own_ports(cluster: Cluster) -> None:
+    hosts, _ = cluster
+    (finding,) = reach(hosts, "ray", "--port", "29500")
+    assert finding["status"] == "ok" and "3 of 3 pairs" in finding["summary"] and "ports 29500" in finding["summary"]
+    assert "Ray's GCS, Ray's first manager port, Ray's second manager port" in finding["summary"], finding
+    assert "one of Ray's worker ports 10002 to 19999" in finding["summary"]
+
+
+@pytest.fixture(scope="module")
+def ssh(cluster: Cluster) -> Ssh:
+    """A way to the nodes that does not need Ray: a node whose way to the head is blocked starts no worker for a task."""
+    made = Ssh(cluster[0])
+    for name in ("gpu01", "gpu02", "gpu03"):
+        made.serve(cluster[0][name])
+    return made
+
+
+@needs_nft
+@needs_sshd
+@pytest.mark.parametrize(
+    "holder, source, what", [("gpu03", "gpu02", "Ray's first manager port"), ("gpu01", "gpu03", "Ray's GCS")]
+)
+def test_a_port_of_ray_that_is_dropped_one_way(cluster: Cluster, ssh: Ssh, holder: str, source: str, what: str) -> None:
+    """New connections from one node only: Ray's own, which stand already, go on."""
+    hosts, _ = cluster
+    port = rays.PORT if "GCS" in what else min(_listening(hosts[holder], "raylet"))
+    rule = f"ip saddr {hosts[source].address} tcp dport {port} tcp flags & (syn | ack) == syn drop;"
+    hosts[holder].mount(
+        f"nft flush ruleset; nft 'table inet lab {{ chain i {{ type filter hook input priority 0; {rule} }}; }}'"
+    )
+    try:
+        (finding,) = reach(hosts, "ssh:gpu[01-03]", "--ssh-config", str(ssh.config), code=1)
+    finally:
+        hosts[holder].mount("nft flush ruleset")
+    assert (finding["where"]["node"], finding["where"]["peer"]) == (source, holder)
+    assert finding["cause"] == ("ray-gcs-unreachable" if "GCS" in what else "bootstrap-blocked-firewall")
+    assert (
+        f"{source} cannot reach {holder} on {what}, port {port}" in finding["summary"]
+        and "dropped" in finding["summary"]
+    )
+
+
+def _listening(host: Any, program: str) -> list[int]:
+    lines = host.run("ss", "-ltnpH").stdout.splitlines()
+    return [int(line.split()[3].rpartition(":")[2]) for line in lines if f'"{program}"' in line]
 
 
 def test_node_that_hangs_is_named_and_the_others_complete(cluster: Cluster) -> None:

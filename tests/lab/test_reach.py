@@ -152,3 +152,49 @@ def test_path_that_swallows_large_packets(hosts: tuple[Lab, Ssh]) -> None:
 def test_node_that_cannot_be_reached_does_not_stop_the_others(hosts: tuple[Lab, Ssh]) -> None:
     result = reach(hosts, nodes="gpu[01-02,09]")
     assert ("ok", None, None) in concluded(result)
+    lost = [finding for finding in result["findings"] if finding["where"].get("node") == "gpu09"]
+    assert [finding["status"] for finding in lost] == ["unknown"] and result["exit"] == 3, result["findings"]
+
+
+def test_chosen_sets_are_tested_fully_and_nothing_else(hosts: tuple[Lab, Ssh]) -> None:
+    rules(hosts[0]["gpu02"], f"ip saddr {hosts[0]['gpu04'].address} drop")
+    try:
+        found = [
+            reach(hosts, "--between", *sets)["findings"] for sets in (("gpu01", "gpu[02-04]"), ("gpu04", "gpu[01-02]"))
+        ]
+    finally:
+        hosts[0]["gpu02"].mount("nft flush ruleset")
+    assert [finding["status"] for finding in found[0]] == ["ok"] and "3 of 3 pairs in 3 rounds" in found[0][0][
+        "summary"
+    ]
+    assert [(finding["where"].get("node"), finding["where"].get("peer")) for finding in found[1]] == [
+        ("gpu04", "gpu02")
+    ]
+
+
+def test_few_rounds_say_what_they_can_miss_and_all_pairs_do_not(hosts: tuple[Lab, Ssh]) -> None:
+    (short,) = reach(hosts, "--budget", "2.5")["findings"]
+    assert "2 of 6 pairs in 1 rounds" in short["summary"] and "--pairs all" in short["summary"], short
+    (whole,) = reach(hosts, "--budget", "2.5", "--pairs", "all")["findings"]
+    assert "6 of 6 pairs in 3 rounds" in whole["summary"] and "can be missed" not in whole["summary"], whole
+
+
+def test_a_set_that_names_no_node_is_one_line(hosts: tuple[Lab, Ssh]) -> None:
+    made, ssh = hosts
+    argv = [
+        sys.executable,
+        "-m",
+        "ncdiag",
+        "reach",
+        "--nodes",
+        "ssh:gpu[01-02]",
+        "--ssh-config",
+        str(ssh.config),
+        "--between",
+        "gpu01",
+        "gpu07",
+    ]
+    done = made["head"].run(*argv, env={"PYTHONPATH": str(ROOT)}, timeout_s=60)
+    assert done.returncode == 2 and "gpu07 is none of the nodes under test, which are gpu[01-02]" in done.stderr, (
+        done.stderr
+    )
