@@ -13,6 +13,7 @@ from typing import Any
 from ncdiag import redact
 from ncdiag.exits import Exit
 from ncdiag.model import SCHEMA
+from ncdiag.report.causes import QUIET
 from ncdiag.suggest import did_you_mean
 
 from . import attempt, exercise, needs, screen, session, shell
@@ -118,10 +119,11 @@ def solve(fault: Fault, seed: int, show: Show, write: Write) -> int:
 
 def ask(fault: Fault, seed: int, show: Show, write: Write, *, answer: Answer | None, seconds: float, keep: bool) -> int:
     """A person finds the cause, or has said it in advance. Raises NotSet."""
-    show.note(
-        "hosts come up, the engine is started; you are called when it goes wrong (gloo: within half a minute; vLLM: two)"
-    )
+    show.note("hosts come up …")
     with session.scene(fault) as scene:
+        show.note(
+            "the engine is started; you are called when it has stood still or ended (gloo: a quarter of a minute; vLLM: two) …"
+        )
         scene.settle()
         page = screen.call(scene, seconds / 60)
         show.say(page)
@@ -162,7 +164,7 @@ def look(scene: Scene) -> tuple[dict[str, Any], bool]:
     found |= {"where": cause.get("where", {}), "outcome": result.get("outcome", "")}
     where = found["where"]
     answer = Answer(found["cause"], where.get("node"), where.get("rank"))
-    calm = scene.fault.causes[0] in exercise.NOTHING and not cause
+    calm = scene.fault.causes[0] in exercise.NOTHING and found["cause"] in ("", *QUIET)
     return found, calm or not exercise.wrong_with(scene.fault, answer)
 
 

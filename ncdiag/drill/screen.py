@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ncdiag.playbook.loader import load, names
+from ncdiag.report.causes import QUIET
 from ncdiag.report.console import make_console
 from ncdiag.report.plain import one_line, plain
 
@@ -37,12 +38,15 @@ def titles(slugs: Iterable[str]) -> str:
 def exercises(faults: Mapping[int, Fault], lacking: Mapping[str, Sequence[str]], *, spoil: bool, color: str) -> str:
     """The exercises by shape, easy ones first; what is broken only with `spoil`."""
     console, buffer = make_console(color)
+    common = [reason for reason in next(iter(lacking.values()), ()) if all(reason in all_ for all_ in lacking.values())]
+    for reason in common:
+        console.print(Text(f"nothing can run here: {plain(reason)}", "yellow"), soft_wrap=True)
     for shape, (title, _) in needs.SHAPES.items():
         chosen = [(number, fault) for number, fault in faults.items() if fault.shape == shape]
         if not chosen:
             continue
         console.print(Text(shape, "bold").append(f"  {title}", "not bold"), soft_wrap=True)
-        for reason in lacking.get(shape, ()):
+        for reason in [reason for reason in lacking.get(shape, ()) if reason not in common]:
             console.print(Text(f"  cannot run here: {plain(reason)}", "yellow"), soft_wrap=True)
         if spoil:
             for number, fault in chosen:
@@ -52,7 +56,7 @@ def exercises(faults: Mapping[int, Fault], lacking: Mapping[str, Sequence[str]],
                 alike = [_number(number, fault) for number, fault in chosen if exercise.level(fault) == level]
                 if alike:
                     console.print(f"  {'*' * level:4} {words}", soft_wrap=True)
-                    console.print(Text("       " + " ".join(alike)), soft_wrap=len(alike) < 12)
+                    console.print(Padding(Text(" ".join(alike)), (0, 0, 0, 7)))
         console.print()
     console.print(
         f"One of them: {shell.program()} drill NUMBER; any that keeps a job from coming up: {shell.program()} drill",
@@ -129,7 +133,8 @@ def truth(fault: Fault, ways: Sequence[str]) -> str:
     place = [f"host {fault.node}"] if fault.node else []
     place += [f"rank {fault.rank}"] if fault.rank is not None else []
     rows = [("cause", first + (f"  ({' or '.join(others)} would be right too)" if others else ""))]
-    rows += [("where", ", ".join(place) if place else "not one host or rank alone")]
+    if first not in exercise.NOTHING:
+        rows += [("where", ", ".join(place) if place else "not one host or rank alone")]
     rows += [("stage", " or ".join(fault.stages))] if fault.stages else []
     rows += [("broken", fault.what)]
     rows += [("how" if number == 0 else "", way) for number, way in enumerate(ways)]
@@ -141,14 +146,14 @@ def truth(fault: Fault, ways: Sequence[str]) -> str:
     for name, text in rows:
         table.add_row(f"  {name}", Text(plain(text)))
     console.print(table)
-    exact = f"  to see it again: {shell.program()} drill {fault.name}; ncdiag alone: {shell.program()} drill {fault.name} --solve"
-    return buffer.text() + exact + "\n"
+    again = f"{shell.program()} drill {fault.name}"
+    return f"{buffer.text()}\n  once more: {again}\n  ncdiag alone: {again} --solve\n"
 
 
 def seen(found: Mapping[str, Any], right: bool) -> str:
     """What ncdiag said, in one line, and whether that is so."""
-    if not found.get("cause"):
-        said = f"nothing ({found['outcome']})" if found.get("outcome") else "nothing"
+    if found.get("cause", "") in ("", *QUIET):
+        said = "it sees nothing that is wrong" + (f" (the start is {found['outcome']})" if found.get("outcome") else "")
     else:
         place = " ".join(f"{key} {found['where'][key]}" for key in ("node", "rank", "stage") if key in found["where"])
         said = one_line(f"{found['confidence']} {found['cause']} {place}: {found['summary']}")

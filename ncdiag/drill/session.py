@@ -6,6 +6,7 @@ import contextlib
 import json
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -41,7 +42,14 @@ class Scene:
         self.started_at = time.time()
         for host in self.hosts:
             self.engines[host] = self.made.start(host)
+        threading.Thread(target=self._reap, daemon=True).start()
         self.made.act()
+
+    def _reap(self) -> None:
+        """Nobody else asks how an engine has ended, and a zombie misleads who looks."""
+        while not self.made.over:
+            self.alive()
+            time.sleep(0.2)
 
     @property
     def hosts(self) -> list[str]:
@@ -95,6 +103,7 @@ class Scene:
         elif self.fault.shape != "tp2" and others:
             where = ["--nodes", f"ssh:{','.join(others)}"]
             where += [] if short else ["--ssh-config", str(self.made.ssh.config)]
+        where += ["--stall-after", "10"] if short else []
         follow = [word for name in names for word in ("--follow", name)]
         return ["bringup", "--attach", str(self.engines[here].pid), *where, *follow], here
 
@@ -153,7 +162,7 @@ def takes(made: Bench) -> list[str]:
 def scene(fault: Fault) -> Iterator[Scene]:
     """Hosts with sshd on each, the fault set, the engine started; all of it ends with the block."""
     with broken(fault, None, sshd=("a", "b")) as made:
-        shell.write(made.hosts, made.ssh.config)
+        shell.write(made)
         made.hosts.record.title = fault.shape
         made.hosts.record.save()
         found = Scene(fault, made)

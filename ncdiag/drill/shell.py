@@ -10,9 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NoReturn
 
-from . import remains
+from . import engines, rays, remains
 from .bench import ROOT, Bench
-from .hosts import Lab
 
 _SSH_COMMANDS = ("PREFLIGHT", "BRINGUP", "REACH", "ENV", "BANDWIDTH", "COLLECT")
 """Commands of ncdiag whose --ssh-config is set in such a shell."""
@@ -27,12 +26,16 @@ def program() -> str:
     return f"{sys.executable} -m ncdiag"
 
 
-def write(hosts: Lab, config: Path) -> None:
-    """What a shell on each host begins with: a prompt that names it, and `ncdiag` and `ssh` that work there."""
-    for name in hosts.hosts:
-        exports = "".join(f"export NCDIAG_{command}_SSH_CONFIG={config}\n" for command in _SSH_COMMANDS)
-        _rc(hosts.folder, name).write_text(
-            f"cd {hosts.folder}\nPS1='[drill {name}] \\$ '\n{exports}"
+def write(made: Bench) -> None:
+    """What a shell on each host begins with: a prompt that names it, the engine's programs, and `ncdiag` and `ssh` that work there."""
+    config = made.ssh.config
+    variables = {f"NCDIAG_{command}_SSH_CONFIG": str(config) for command in _SSH_COMMANDS}
+    variables |= rays.ENVIRONMENT if made.shape == "ray" else {}
+    exports = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in variables.items())
+    for name in made.hosts.hosts:
+        _rc(made.hosts.folder, name).write_text(
+            f"cd {made.hosts.folder}\nPS1='[drill {name}] \\$ '\n{exports}"
+            f"export PATH={shlex.quote(str(Path(engines.python()).parent))}:$PATH\n"
             f'ncdiag() {{ PYTHONPATH={shlex.quote(str(ROOT))} {shlex.quote(sys.executable)} -m ncdiag "$@"; }}\n'
             f'ssh() {{ command ssh -F {config} "$@"; }}\nexport -f ncdiag ssh\n'
         )

@@ -47,7 +47,7 @@ def up(number: int, name: str, show: lead.Show) -> None:
     with bench(shape, names=names, sshd=names) as made:
         made.parallel = dict.fromkeys(names, parallel)
         _equip(made, names)
-        shell.write(made.hosts, made.ssh.config)
+        shell.write(made)
         made.hosts.record.title = name
         made.hosts.record.save()
         for host in made.hosts.hosts.values():
