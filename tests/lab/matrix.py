@@ -16,6 +16,7 @@ from typing import Any
 
 from ncdiag.drill.attempt import record, run
 from ncdiag.drill.faults import FAULTS
+from ncdiag.suggest import did_you_mean
 
 
 def table(saved: Path) -> str:
@@ -60,6 +61,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     if options.table:
         print(table(options.table), end="")
         return 0
+    known = [*FAULTS, *(fault.shape for fault in FAULTS.values())]
+    for name in options.names:
+        if name not in known:
+            parser.error(f"no fault or shape is called {name}{did_you_mean(name, known)}")
     chosen = [
         fault
         for name, fault in FAULTS.items()
