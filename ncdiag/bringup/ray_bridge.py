@@ -98,14 +98,14 @@ class Bridge:
 
         ray, waiting, answers = self.ray, {}, []
         task_s = min(TASK_S, max(request.get("answer_s", TASK_S) - 1, 2.0))
-        addresses = {info["NodeID"]: info["NodeManagerAddress"] for info in ray.nodes()}
-        for info in ray.nodes():
+        nodes = ray.nodes()
+        addresses = {info["NodeID"]: info["NodeManagerAddress"] for info in nodes}
+        here = {info["NodeManagerAddress"] for info in nodes if info["Alive"]}
+        for info in nodes:
             name = info["NodeManagerHostname"]
             if not info["Alive"]:
-                if (
-                    info["NodeID"] in self._seen
-                ):  # not one that was gone before, and may have come back under another number
-                    answers.append({"node": name, "error": "Ray counts this node as dead", "lost": True})
+                if info["NodeManagerAddress"] not in here:  # else it has come back under another number
+                    answers.append(_dead(info, info["NodeID"] in self._seen))
                 continue
             self._seen.add(info["NodeID"])
             task = ray.remote(ncdiag_look).options(
@@ -134,13 +134,20 @@ class Bridge:
                     {
                         "node": waiting[reference][0],
                         "error": "its Ray task failed: %s" % str(error).strip().splitlines()[0][:300],
-                        "lost": any(words in str(error) for words in _LOST),
+                        "lost": "now" if any(words in str(error) for words in _LOST) else "",
                     }
                 )
         for reference in late:
             ray.cancel(reference, force=True)
             answers.append({"node": waiting[reference][0], "error": "no answer through Ray within %g s" % task_s})
         return answers
+
+
+def _dead(info: Mapping[str, Any], was_alive: bool) -> Dict[str, Any]:
+    """Of a node that Ray counts as dead. `lost`: `now` when it was alive at an earlier look, else `before`: it may have been gone for long."""
+    reason = (info.get("DeathReasonMessage") or "").strip().splitlines()
+    words = "Ray counts this node as dead" + (": " + reason[0][:200] if reason else "")
+    return {"node": info["NodeManagerHostname"], "error": words, "lost": "now" if was_alive else "before"}
 
 
 def _answer(node: str, printed: str) -> Dict[str, Any]:

@@ -10,6 +10,7 @@ from ncdiag.logs.remedies import REMEDIES
 from ncdiag.model import Cause, Evidence
 
 _DIED = re.compile(r"ActorDiedError|The actor died unexpectedly")
+_RAYLET = re.compile(r"A worker died or was killed .* Worker IP address: (?P<ip>\S+) .*Worker PID: (?P<pid>\d+)")
 _FIELD = re.compile(r"(?:^|\s)(class_name|pid|ip): (\S+)\s*$")
 _DETAIL = re.compile(r"The actor is dead because (.{1,300})")
 LINES = 12
@@ -17,14 +18,16 @@ LINES = 12
 
 
 def lost_node(answers: Sequence[Mapping[str, Any]]) -> Cause | None:
-    """A node that was in the cluster and is no more."""
-    for answer in answers:
-        if answer.get("lost"):
-            item = Evidence(f"Ray's list of nodes, {answer['node']}", str(answer["error"]))
-            summary = f"node {answer['node']} left the Ray cluster while the engine started"
-            return Cause(
-                "ray-node-lost", "likely", summary, {"node": answer["node"]}, [item], [], REMEDIES["ray-node-lost"]
-            )
+    """A node that was in the cluster and is no more. Only possible where it may have left before this start."""
+    lost = [answer for answer in answers if answer.get("lost")]
+    for answer in sorted(lost, key=lambda answer: str(answer["lost"]) != "now"):
+        node, now = answer["node"], answer["lost"] == "now"
+        item = Evidence(f"Ray's list of nodes, {node}", str(answer["error"]))
+        summary = f"node {node} left the Ray cluster" + (
+            " while the engine started" if now else ", maybe before this start"
+        )
+        remedy = REMEDIES["ray-node-lost"]
+        return Cause("ray-node-lost", "likely" if now else "possible", summary, {"node": node}, [item], [], remedy)
     return None
 
 
@@ -32,6 +35,9 @@ def dead_actor(answers: Sequence[Mapping[str, Any]], logs: Mapping[str, Sequence
     """The first worker that Ray reports as dead, on the node that Ray names."""
     for source, lines in logs.items():
         for number, line in enumerate(lines):
+            if told := _RAYLET.search(line):
+                fields = {"ip": told["ip"], "pid": told["pid"]}
+                return _died(answers, Evidence(source, line, number + 1), fields, [])
             if _DIED.search(line):
                 rest = list(lines[number : number + LINES])
                 fields = {match[1]: match[2] for text in rest if (match := _FIELD.search(text))}

@@ -91,7 +91,8 @@ def failure(
     for cause in causes:
         place(cause, timeline, answers, logs)
         _by_peer(cause, states)
-    if (lost := ray_ends.lost_node(answers)) is not None:
+    lost = ray_ends.lost_node(answers)
+    if lost is not None and (lost.confidence != "possible" or not causes or causes[0].cause in _GENERIC):
         return [lost, *causes]
     died = ray_ends.dead_actor(answers, logs)
     if died is not None and (not causes or causes[0].cause in _GENERIC) and not _before(causes, died):

@@ -187,7 +187,9 @@ class Watch:
                 causes = self.verdict.causes
             return self._result("failed", causes)
         picture = self._look()
-        if any(view.verdict == "dead" for view in picture.views) or any(answer.get("lost") for answer in self.answers):
+        if any(view.verdict == "dead" for view in picture.views) or any(
+            answer.get("lost") == "now" for answer in self.answers
+        ):
             return self._broke()
         self.was_up = True
         result = self._result("ready")
@@ -234,7 +236,9 @@ class Watch:
             answers, self.output, {"node": answers[0]["node"] if answers else None, "command": "bringup"}
         )
         verdict = content.verdict() if content.states else no_engine.verdict(answers)
-        known = self._seen.earlier or ray_ends.lost_node(answers)
+        known, lost = self._seen.earlier, ray_ends.lost_node(answers)
+        if lost is not None and (lost.confidence != "possible" or verdict.kind == "unknown"):
+            known = known or lost
         if verdict.kind == "failed":  # all ranks have ended, and the command will
             verdict.causes = self._failure(answers)
         elif known is not None:

@@ -53,7 +53,18 @@ def test_an_exception_before_it_may_be_why_it_died() -> None:
 
 
 def test_a_node_that_left_is_the_first_cause() -> None:
-    gone = [ANSWERS[0], {"node": "b", "error": "Ray counts this node as dead", "lost": True}]
+    gone = [ANSWERS[0], {"node": "b", "error": "Ray counts this node as dead", "lost": "now"}]
     assert lost_node(ANSWERS) is None
+    long_ago = lost_node([{"node": "c", "error": "Ray counts this node as dead", "lost": "before"}])
+    assert long_ago is not None and long_ago.confidence == "possible"
     (cause, *_) = failure(gone, [], lines(*DIED), Timeline(), 1, {})
     assert (cause.cause, cause.where) == ("ray-node-lost", {"node": "b"})
+
+
+def test_the_raylet_s_own_line_names_the_machine_too() -> None:
+    line = (
+        "(raylet) A worker died or was killed while executing a task by an unexpected system error. Worker ID: 40 Node ID: 1a "
+        "Worker IP address: 192.0.2.2 Worker port: 10005 Worker PID: 138 Worker exit type: SYSTEM_ERROR Worker exit detail: End of file."
+    )
+    cause = dead_actor(ANSWERS, {NAME: ["INFO", line]})
+    assert cause is not None and cause.where == {"node": "b"} and "pid 138" in cause.summary
