@@ -31,6 +31,8 @@ def refine(
     _manager_runs(signals, readers)
     _no_gpu(signals, ray)
     _some_devices(signals, facts)
+    _path_explained(signals)
+    _switched_off(signals, readers)
     signals.extend(
         [*_left_over(signals, readers), *_waited_for_load(signals, readers), *_waited_for_work(signals, readers)]
     )
@@ -102,6 +104,24 @@ def _some_devices(signals: Sequence[Signal], facts: NcclFacts) -> None:
                 Says.HINT,
                 ("rdma-unavailable",),
             )
+
+
+def _path_explained(signals: Sequence[Signal]) -> None:
+    """RDMA fails on the way, and a fact shows why packets do not get through: that is what ended it, not a condition."""
+    if any(
+        signal.cause == "ib-path-unreachable" and signal.says >= Says.STRONG and not signal.condition
+        for signal in signals
+    ):
+        for signal in signals:
+            if signal.cause in ("roce-over-bond", "mtu-mismatch", "roce-gid-wrong") and signal.says is Says.STRONG:
+                signal.condition = False
+
+
+def _switched_off(signals: Sequence[Signal], readers: Readers) -> None:
+    """A port that somebody switched off is mostly one that nobody uses."""
+    for signal in signals:
+        if any((item.source, item.line) in readers.verbs.off for item in signal.evidence):
+            signal.says = min(signal.says, Says.HINT)
 
 
 def _left_over(signals: Sequence[Signal], readers: Readers) -> Iterator[Signal]:

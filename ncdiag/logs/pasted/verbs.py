@@ -18,6 +18,8 @@ _STATE = re.compile(
     r"^\s*(?:state|State):\s*(?:\d: )?(?P<state>PORT_ACTIVE|ACTIVE|Active|PORT_DOWN|DOWN|Down|PORT_INIT|INIT|Initializing|Armed|PORT_ARMED)\b"
 )
 
+_OFF = re.compile(r"(?i)phys(?:ical)?[ _]state:\s*(?:\d: )?Disabled")
+
 
 class Verbs:
     """Devices and ports as the verbs tools show them."""
@@ -29,17 +31,23 @@ class Verbs:
         self._mtus: dict[str, dict[int, Line]] = {}
         self._layers: dict[str, Line] = {}
         self._states: dict[str, Line] = {}
+        self._down: Line | None = None
+        self.off: set[tuple[str, int]] = set()
+        """`(source, line)` of the states of ports that are down because somebody switched them off."""
 
     def take(self, line: Line) -> bool:
         text = line.text
         device, mtu, layer, state = _DEVICE.search(text), _MTU.search(text), _LAYER.search(text), _STATE.search(text)
         if device:
-            self._device = device["device"]
+            self._device, self._down = device["device"], None
         if mtu and len(self._mtus) < 5000:
             self._mtus.setdefault(self._device, {}).setdefault(int(mtu["mtu"]), line)
         if layer:
             self._layers.setdefault(layer["layer"], line)
+        if self._down is not None and _OFF.search(text):
+            self.off.add((self._down.source, self._down.number))
         if state:
+            self._down = line if state["state"].upper().endswith("DOWN") else None
             self._states.setdefault(state["state"].replace("PORT_", "").upper(), line)
         return bool(text.strip())
 
