@@ -9,7 +9,7 @@ from .base import MESH, fault
 
 
 @fault("gloo", "interface of GLOO_SOCKET_IFNAME is missing on b", "socket-ifname-wrong", node="b", rank=1, quick=True)
-@fault("nodes", "interface of GLOO_SOCKET_IFNAME is missing on b", "socket-ifname-wrong", node="b", rank=1)
+@fault("nodes", "interface of GLOO_SOCKET_IFNAME is missing on b", "socket-ifname-wrong", node="b", rank=1, quick=True)
 def interface_missing(made: Bench) -> None:
     made.env["b"]["GLOO_SOCKET_IFNAME"] = "ib0"
 

@@ -30,7 +30,7 @@ def weights_missing(made: Bench) -> None:
     made.models["b"] = str(folder)
 
 
-@fault("nodes", "corrupt shard on b", "weights-corrupt", node="b", rank=1)
+@fault("nodes", "corrupt shard on b", "weights-corrupt", node="b", rank=1, quick=True)
 @fault("tp2", "corrupt shard", "weights-corrupt", quick=True)
 def shard_corrupt(made: Bench) -> None:
     folder = _copy(made, "cut")
@@ -45,6 +45,7 @@ def shard_corrupt(made: Bench) -> None:
     "engine-exception",
     "model-path-missing",
     "weights-corrupt",
+    quick=True,
 )
 def tokenizer_damaged(made: Bench) -> None:
     folder = _copy(made, "tokenizer")

@@ -7,7 +7,7 @@ from .base import RENDEZVOUS, fault
 
 
 @fault("gloo", "second node never started", "rank-missing", node="b", rank=1, stages=RENDEZVOUS, quick=True)
-@fault("nodes", "second node never started", "rank-missing", node="b", rank=1, stages=RENDEZVOUS)
+@fault("nodes", "second node never started", "rank-missing", node="b", rank=1, stages=RENDEZVOUS, quick=True)
 def node_missing(made: Bench) -> None:
     made.skip.add("b")
 
@@ -44,6 +44,7 @@ def parallel_differs(made: Bench) -> None:
     "rank-layout-wrong",
     "engine-exception",
     "model-path-missing",
+    quick=True,
 )
 def config_differs(made: Bench) -> None:
     made.args["b"] = ["--max-model-len", "256", "--block-size", "64"]

@@ -86,7 +86,7 @@ def _take_port(port: int) -> Callable[[Bench], None]:
     return apply
 
 
-@fault("nodes", "master port in use on a", "port-in-use", node="a")
+@fault("nodes", "master port in use on a", "port-in-use", node="a", quick=True)
 @fault("gloo", "master port in use on a", "port-in-use", node="a", quick=True)
 def port_in_use(made: Bench) -> None:
     made.before.append(_take_port(PORT))

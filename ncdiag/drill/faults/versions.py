@@ -60,6 +60,7 @@ def vllm_differs_in_logs(made: Bench) -> None:
     "version-mismatch",
     name="torch-differs",
     probe="engine-versions",
+    quick=True,
 )
 def torch_differs(made: Bench) -> None:
     made.preflight = True
