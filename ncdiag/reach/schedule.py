@@ -47,8 +47,18 @@ def _circle(count: int) -> Iterator[Round]:
 
 
 def _between(count: int, first: Set[int], second: Set[int]) -> List[Round]:
-    """The pairs of the two sets out of all pairs of their nodes."""
+    """Sets that share no node: the smaller walks along the larger. Others: their pairs out of all pairs of their nodes."""
     nodes = sorted(number for number in first | second if number < count)
+    few, many = sorted((sorted(first), sorted(second)), key=len)
+    if not first & second:
+        return [
+            [
+                (min(one, other), max(one, other))
+                for index, one in enumerate(few)
+                for other in [many[(index + turn) % len(many)]]
+            ]
+            for turn in range(len(many) if few else 0)
+        ]
     found = []
     for pairs in _circle(len(nodes)):
         named = [(nodes[low], nodes[high]) for low, high in pairs]
