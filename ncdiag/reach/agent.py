@@ -110,7 +110,8 @@ def _pair(request: Dict[str, Any], own: int, partner: int, ends: rdma.Ends) -> L
     told: List[List[Any]] = [["mtu", "none" if size is None else "ok", size]]
     for name, result in zip(connections, results):  # noqa: B905 (Python 3.8)
         told.append([name, *(result or ("dropped", ""))])
-    return told + (over_rdma or [])
+    late = [["rdma", "none", "no result within the round"]]
+    return told + (late if over_rdma is None else over_rdma)
 
 
 def _rdma(request: Dict[str, Any], own: int, partner: int, ends: rdma.Ends) -> List[List[Any]]:

@@ -149,7 +149,7 @@ def test(ends: Ends, connection: Any, pairs: List[Any]) -> List[Test]:
         own = ends.ask("open", [port for port, _ in pairs])
         line.put({"open": own})
         theirs = line.take()["open"]
-        refused = [line.take()["connect"], ends.ask("connect", _both(own, theirs))]
+        refused = (ends.ask("connect", _both(own, theirs)), line.take()["connect"])
         wanted = [
             not any("why" in side[index] for side in (own, theirs)) and not any(side[index] for side in refused)
             for index in range(len(pairs))
@@ -164,7 +164,7 @@ def test(ends: Ends, connection: Any, pairs: List[Any]) -> List[Test]:
     told: List[Test] = []
     for index in range(len(pairs)):
         told += _lane(
-            index, (own[index], theirs[index]), (refused[1][index], refused[0][index]), (sent[index], back[index])
+            index, (own[index], theirs[index]), (refused[0][index], refused[1][index]), (sent[index], back[index])
         )
     return told
 

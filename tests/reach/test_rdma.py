@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 import signal
+import socket
+import subprocess
+import sys
+import time
 from typing import Any
 
 import pytest
 
+from ncdiag import payload
+from ncdiag.fleet.remote import loader
 from ncdiag.reach import schedule, verbs
 from ncdiag.reach.judge import judge
 from ncdiag.reach.rdma import Broken, Ends, lanes_of
@@ -133,3 +140,16 @@ class TestEnds:
             assert ends.ask("open", []) == []
         finally:
             ends.stop()
+
+    def test_it_starts_from_the_packed_zip_in_memory(self) -> None:
+        """As on a node: the agent through the loader, whose files exist nowhere; it says whether it can test RDMA."""
+        nodes = [{"address": f"127.0.0.{number}", "hostname": name, "mtu": 1500, "offset_s": 0.0, "rdma": [PORT], "services": {}}
+                 for number, name in ((1, socket.gethostname()), (2, "elsewhere"))]  # fmt: skip
+        request = {"token": "t", "nodes": nodes, "ports": [41012], "named": [], "limit": None, "between": None, "seed": 1,
+                   "start": time.time(), "slot_s": 0.1}  # fmt: skip
+        packed = payload.pack_call("ncdiag.reach.agent", request)
+        done = subprocess.run(
+            [sys.executable, "-S", "-I", "-c", loader()], input=packed, capture_output=True, timeout=60, check=True
+        )
+        told = json.loads(payload.unwrap("\n" + done.stdout.decode()))
+        assert (told["number"], told["rdma"]) == (0, None), told
