@@ -34,7 +34,9 @@ _ELSE = ("rank-stuck-outside-collective", "collective-desync", "bootstrap-blocke
 _IDLES = re.compile(
     r"^(?:__?)?(?:sched_yield|pthread_yield|nanosleep|clock_nanosleep|usleep|pthread_mutex_lock|lll_lock_wait)"
 )
-_LAUNCH = re.compile(r"^(?:nccl\w*(?:Launch|Enqueue|Group)\w*|doLaunches|groupLaunch)$")
+_LAUNCH = re.compile(
+    r"^(?:nccl\w*(?:Launch|Enqueue|Group|Fifo)\w*|doLaunches|groupLaunch|waitWorkFifoAvailable|uploadWork\w*)$"
+)
 LIMIT = 20_000  # stacks kept
 
 

@@ -357,18 +357,20 @@ class _Look:
         counts: dict[int, Process] = {}
         for process in with_devices:
             counts.setdefault(len(process.net_devices), process)
-        if len(counts) > 1 and troubled:
+        if len(counts) > 1:
             some = list(counts.values())[:2]
             lines = [self.at(self._of(process, "net_devices")) for process in some]
             fewer = min(some, key=lambda p: len(p.net_devices))
             absent = _absent(fewer) if not any(_absent(process) for process in some if process is not fewer) else []
+            ignored = any("NCCL_IGNORE_NET_MISMATCH" in process.settings for process in with_devices)
             yield Signal(
                 "hca-mismatch-between-nodes",
-                Says.STRONG if absent else Says.HINT,
+                Says.STRONG if absent or ignored else Says.HINT,
                 " and ".join(f"{process.host} uses {len(process.net_devices)} RDMA devices" for process in some)
                 + (f": it has no {', '.join(absent)} of NCCL_IB_HCA" if absent else ""),
                 [item for evidence, _ in lines for item in evidence],
                 {"node": fewer.host},
+                condition=not troubled,
                 order=min(o for _, o in lines),
             )
 
