@@ -93,6 +93,10 @@ class Bench:
     failures: list[str] = field(default_factory=list)
     """What went wrong in `acts`: the fault was not set."""
 
+    def temporary(self, host: str) -> Path:
+        """Where the engine's temporary files and sockets lie; what a killed one leaves there ends with the lab. (Ray has a /tmp/ray of its own.)"""
+        return self.hosts.folder / f"{host}.tmp"
+
     def log(self, host: str) -> Path:
         return self.hosts.folder / f"{host}.out"
 
@@ -104,6 +108,7 @@ class Bench:
 
     def environment(self, host: str) -> dict[str, str]:
         base: dict[str, str | None] = {**QUIET, "PATH": f"{Path(engines.python()).parent}:{os.environ['PATH']}"}
+        base |= {"TMPDIR": str(self.temporary(host)), "RAY_TMPDIR": "/tmp"}
         if self.shape == "gloo":
             base |= {
                 "MASTER_ADDR": self.master.get(host, self.hosts["a"].address),
@@ -302,6 +307,7 @@ def bench(
             made.args.setdefault(name, [])
             made.port.setdefault(name, PORT)
             made.node_rank.setdefault(name, number)
+            made.temporary(name).mkdir()
         yield made
 
 
