@@ -16,8 +16,8 @@ from typing import Any, Callable, Dict, List, Optional
 
 from ncdiag.reach import verbs
 
-SIZES = (64, 1 << 16)
-"""Bytes of the messages each way: one of a single small packet, one of many full-sized ones."""
+SIZES = (64, 1 << 14)
+"""Bytes of the messages each way: one of a single small packet, one of several full-sized ones. Both buffers fit in a memlock limit of 64 KiB."""
 
 SEND_S = 1.6
 """Longer than the retries of a lost message may take (see verbs.TIMEOUT)."""

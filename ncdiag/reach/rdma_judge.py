@@ -89,7 +89,7 @@ def _finding(run: Run, alike: list[tuple[Lane, Fault]]) -> Finding:
         names[fault.nodes[0]] if len(fault.nodes) == 1 else None,
         observed={"nodes": near, "peers": far or "all", "outcome": fault.outcome, "reason": said, "ports": ports,
                   "failed": fault.failed, "tested": fault.tested, "one_way": fault.one_way},
-        expected="messages of 64 bytes and 64 KiB both ways", cause=cause, remedy=_remedy(run, fault, lane, cause, near), device=device, **peer,
+        expected="messages of 64 bytes and of 16 KiB both ways", cause=cause, remedy=_remedy(run, fault, lane, cause, near), device=device, **peer,
     )  # fmt: skip
 
 
@@ -132,7 +132,7 @@ def _remedy(run: Run, fault: Fault, lane: Lane, cause: str, near: str) -> str:
         f" -g {port['gid_index']}" if over_ip else ""
     )
     if cause == MTU:
-        return f"bring the ports of {near} and their switch ports to the MTU of the others; {by_hand} -s 65536"
+        return f"bring the ports of {near} and their switch ports to the MTU of the others; {by_hand} -s 16384"
     if cause == GID:
         return f"compare the GIDs (ncdiag preflight --only roce-gid) and give all nodes a RoCE v2 IPv4 entry; {by_hand}"
     if cause == SETUP:
