@@ -15,7 +15,7 @@ from ncdiag.exits import Exit
 from ncdiag.model import Finding, Snapshot, Status
 from ncdiag.nccl.advice import ALL_NODES
 from ncdiag.nccl.compare import Values, differences, with_environment
-from ncdiag.nccl.recommend import NEEDS, for_node, recommend
+from ncdiag.nccl.recommend import NEEDS, for_node, recommend, to_unset
 from ncdiag.registry import ProbeSet
 from ncdiag.suggest import did_you_mean
 
@@ -78,12 +78,16 @@ def _probes(options: dict[str, Any]) -> tuple[ProbeSet, ProbeSet]:
 
 
 def _settings(snapshot: Snapshot, chosen: ProbeSet, form: str | None, output: str | None) -> int:
-    """What is needed, and what would be amiss all the same: judged as preflight judges nodes that have these settings."""
+    """What is needed, and what would be amiss all the same: judged as preflight judges nodes that have these settings beside their own."""
     from ncdiag.report.env import FORMS, as_json, unread
 
     nodes = _answered(snapshot)
     advice = recommend(nodes)
-    wanted: dict[str, Values] = {node: dict(for_node(advice, node)) for node in nodes.nodes}
+    wanted: dict[str, Values] = {
+        node: {name: value for name, value in _given(nodes, node, None).items() if name not in to_unset(advice, node)}
+        | for_node(advice, node)
+        for node in nodes.nodes
+    }
     amiss = [one for one in _judged(with_environment(nodes, wanted), chosen) if one.status.severity >= WARN]
     failed = any(one.status is Status.FAIL for one in amiss)
     code = Exit.FINDING if failed else Exit.INCOMPLETE if unread(snapshot) else Exit.OK

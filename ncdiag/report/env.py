@@ -18,7 +18,7 @@ WIDTH = 110
 EMPTY = "Nothing has to be set: NCCL, gloo and vLLM find everything on these nodes by themselves."
 EMPTY_ONE = "Nothing has to be set for this node alone; for an engine over several, name them all (--nodes)."
 EMPTY_UNREAD = "Nothing has to be set by what could be read."
-EMPTY_AMISS = "No setting that could be derived here mends what is named above."
+EMPTY_AMISS = "Nothing else was derived: first mend what is named above."
 
 
 def unread(snapshot: Snapshot) -> list[str]:

@@ -251,3 +251,14 @@ def test_a_lone_node_is_told_what_it_would_need_with_others(tmp_path: Path) -> N
     shown = env("--nodes", f"file:{path}").stdout
     assert "for this node alone" in shown and "# GLOO_SOCKET_IFNAME: export GLOO_SOCKET_IFNAME=eth0" in shown
     assert not any(line.startswith("export") for line in shown.splitlines())
+
+
+def test_what_the_environment_has_wrong_already_is_said(tmp_path: Path) -> None:
+    path = saved(tmp_path, two_nodes()[:1])
+    data = json.loads(path.read_text())
+    data["nodes"]["gpu01"]["facts"]["nccl-environment"]["environ"] = {"NCCL_SOCKET_IFNAME": "eth7"}
+    path.write_text(json.dumps(data))
+    done = env("--nodes", f"file:{path}")
+    said = done.stdout.replace("\n# ", " ")
+    assert done.returncode == 1 and "STILL WRONG (bootstrap-interface): NCCL will find no interface" in said
+    assert "Nothing has to be set" not in said
