@@ -40,6 +40,7 @@ class Readers:
     limits: Limits = field(default_factory=Limits)
     verbs: Verbs = field(default_factory=Verbs)
     processes: Processes = field(default_factory=Processes)
+    pods: Pods = field(default_factory=Pods)
     life: Life = field(default_factory=Life)
     services: Services = field(default_factory=Services)
     others: tuple[Reader, ...] = field(
@@ -53,7 +54,6 @@ class Readers:
             Pings(),
             Query(),
             LinkWidths(),
-            Pods(),
         )
     )
 
@@ -69,6 +69,7 @@ class Readers:
             self.smi,
             self.limits,
             self.processes,
+            self.pods,
             self.life,
             self.services,
             *self.others,

@@ -13,6 +13,7 @@ from ncdiag.logs.model import STANDING, speaker
 from ncdiag.logs.readers import Readers
 from ncdiag.logs.rules.ray import NO_GPU
 from ncdiag.logs.trials import trials
+from ncdiag.logs.vllm import ORDER
 from ncdiag.model import Evidence
 from ncdiag.nccl.log_facts import NcclFacts
 
@@ -33,6 +34,7 @@ def refine(
     _some_devices(signals, facts)
     _path_explained(signals)
     _switched_off(signals, readers)
+    _ended_while_waiting(signals, readers)
     signals.extend(
         [*_left_over(signals, readers), *_waited_for_load(signals, readers), *_waited_for_work(signals, readers)]
     )
@@ -122,6 +124,17 @@ def _switched_off(signals: Sequence[Signal], readers: Readers) -> None:
     for signal in signals:
         if any((item.source, item.line) in readers.verbs.off for item in signal.evidence):
             signal.says = min(signal.says, Says.HINT)
+
+
+def _ended_while_waiting(signals: Sequence[Signal], readers: Readers) -> None:
+    """A probe ended a start that stood before it loaded anything: it may have hung, and then a longer probe does not help."""
+    stages = [ORDER.index(stage) for _, stage, _ in readers.starts.reached()]
+    if stages and max(stages) < ORDER.index("load"):
+        for signal in signals:
+            if signal.cause == "slow-not-hung" and any(
+                (item.source, item.line) in readers.pods.kills for item in signal.evidence
+            ):
+                signal.cause, signal.says, signal.candidates = "", Says.SYMPTOM, ("slow-not-hung",)
 
 
 def _left_over(signals: Sequence[Signal], readers: Readers) -> Iterator[Signal]:

@@ -10,7 +10,8 @@ from ncdiag.logs.model import Line
 
 _UNLIMITED = re.compile(r"max locked memory\s+\(kbytes, -l\)\s+unlimited|LimitMEMLOCK=infinity", re.I)
 _LIMITED = re.compile(
-    r"max locked memory\s+\(kbytes, -l\)\s+\d+|max locked memory\s+\d+\s|LimitMEMLOCK(?:Soft)?=\d{1,10}$", re.I
+    r"max locked memory\s+\(kbytes, -l\)\s+\d{1,7}\b|max locked memory\s+\d{1,10}\s|LimitMEMLOCK(?:Soft)?=\d{1,10}$",
+    re.I,
 )
 _ASKED = re.compile(r"ulimit -l\b[^|;&]*$")
 SMALL = 16 << 20  # KiB of locked memory below which it is a limit that NCCL may meet

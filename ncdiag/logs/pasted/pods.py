@@ -60,6 +60,8 @@ class Pods:
 
     def __init__(self) -> None:
         self._pods: dict[str, _Pod] = {}
+        self.kills: set[tuple[str, int]] = set()
+        """`(source, line)` of the events with which the kubelet says that a probe made it end a container."""
 
     def take(self, line: Line) -> bool:
         pod, text = self._pods.setdefault(line.source, _Pod()), line.text
@@ -67,6 +69,7 @@ class Pods:
         pod.memory = pod.memory or "OOMKilled" in text
         if killed:
             pod.killed, pod.probe = line, killed["probe"]
+            self.kills.add((line.source, line.number))
         elif _REFUSED.search(text):
             pod.refused = line
         elif _CODE.search(text):
