@@ -40,6 +40,8 @@ RULES = (
     # --- settings
     rule("env-unknown-or-invalid", Says.NAMED, ("Invalid value",), "{name}={value} is not a value that NCCL reads; it uses its default", r"Invalid value (?P<value>\S+) for (?P<name>NCCL_\w+|\w+), using default", condition=True),
     rule("env-unknown-or-invalid", Says.NAMED, ("Unknown vLLM environment variable detected",), "vLLM does not know variable {name}", r"detected: (?P<name>\w+)", condition=True, unless=r"VLLM_(?:NO_USAGE|USE_)\w*\s*$NEVER"),
+    rule("env-unknown-or-invalid", Says.STRONG, (": not found", ": command not found"), "a shell takes {name} for a command: $(NAME) names a variable that this container does not have",
+         r"\b(?:ba|da|z|k)?sh(?:: line \d+|: \d+)*: (?P<name>[A-Z][A-Za-z0-9]*(?:_[A-Za-z0-9]+)+): (?:command )?not found", remedy="compare the names in the pod's command with the variables that the launcher sets (kubectl exec POD -- env)"),
     rule("env-unknown-or-invalid", Says.HINT, ("is unused. Setting it has no effect", "is deprecated; use"), "{name} is old or unused", r"(?:ENV:? |variable )(?P<name>\w+) is", condition=True),
     rule("env-unknown-or-invalid", Says.NAMED, ("Invalid NCCL_COMM_ID", "no algorithm/protocol available", "Invalid config blocking", "NCCL_ALGO is invalid", "Unrecognized element token", "Unrecognized NCCL_", "unrecognized NCCL_", "nvalid NCCL_", "Error: Invalid value for NCCL", "invalid option name", "UCX_NET_DEVICES: invalid", "unused environment variable"),
          "a setting of NCCL is invalid or cannot be met", unless=r"unused environment variables?: UCX_(?:HOME|DIR|ROOT)"),
