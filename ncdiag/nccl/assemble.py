@@ -7,7 +7,7 @@ from typing import Dict, List, Optional, Tuple
 from . import communicators, culprits, events
 from .event_log import EventLog
 from .log_facts import Event, NcclFacts, Source
-from .log_state import DESTROYED, ProcessState, RankState, Thread, line
+from .log_state import DESTROYED, Counters, ProcessState, Profile, RankState, Thread, counted
 from .transports import Seen
 
 Banner = Tuple[str, str, Optional[str]]  # source, version, CUDA
@@ -16,16 +16,17 @@ Banner = Tuple[str, str, Optional[str]]  # source, version, CUDA
 def facts(processes: List[ProcessState], said: EventLog, sources: List[Source], banners: List[Banner]) -> NcclFacts:
     """Everything that was read, as plain data."""
     _adopt_versions(processes, banners)
+    profiles: Dict[Profile, Profile] = {}
     for index, process in enumerate(processes):
         _finish_process(process)
-        process.profile = communicators.process_profile(process.facts)
-        for rank in process.ranks:
-            rank.facts.process = index
-            communicators.finish_rank(rank)
-    found = communicators.group(processes)
-    home = {id(member): communicator.index for communicator in found for member in communicator.ranks}
-    for process in processes:
+        profile = communicators.process_profile(process)
+        process.profile = profiles.setdefault(profile, profile)
+        communicators.finish_ranks(process, index)
         process.facts.stage = communicators.stage_of_process(process)
+    found = communicators.group(processes)
+    home: Dict[int, int] = {}
+    if said.found:
+        home = {id(member): communicator.index for communicator in found for member in communicator.ranks}
     numbers = {id(process): index for index, process in enumerate(processes)}
     for event, thread in said.found:
         event.process = numbers[id(thread.process)]
@@ -66,39 +67,43 @@ def _finish_process(process: ProcessState) -> None:
     latest: Dict[str, Thread] = {}
     for thread in process.threads:
         process.facts.lines += thread.lines
-        known = latest.get(thread.source)
-        if known is None or thread.number > known.number:
-            latest[thread.source] = thread
+        source, number, _ = thread.at
+        known = latest.get(source)
+        if known is None or number > known.at[1]:
+            latest[source] = thread
         if thread.rank is None:
             process.loose.append((thread.links, None))
         else:
             thread.rank.facts.links_left_out += thread.links_left_out
-    process.loose.append((process.strangers, None))
-    for links, preferred in process.loose:
-        _hand_out(process, links, preferred)
     for rank in process.ranks:
-        process.facts.lines += sum(rank.links.values()) + sum(rank.late.values())
+        rank.count()
+    for links, preferred in [*process.loose, (process.strangers, None)]:
+        if links:
+            _hand_out(process, links, preferred)
+    for rank in process.ranks:
+        process.facts.lines += sum(rank.counts.values()) + (sum(rank.late_counts.values()) if rank.late_counts else 0)
     if latest:
         last = latest.get(process.facts.sources[-1]) or list(latest.values())[-1]
-        process.facts.last = line((last.source, last.number, last.last))
+        process.last = last.at
 
 
-def _hand_out(process: ProcessState, links: Dict[bytes, int], preferred: Optional[RankState]) -> None:
+def _hand_out(process: ProcessState, links: Counters, preferred: Optional[RankState]) -> None:
     """Channel lines of a thread that named no communicator (lazy connect): to the last rank of that number begun in the process."""
-    for tail, count in links.items():
-        rank = _rank_of(process, process.seen_links[tail], preferred)
+    for tail, count in counted(links).items():
+        rank = _rank_of(process, process.seen_links[tail][0], preferred)
         if rank is None:
             process.facts.lines += count
             continue
-        goes = rank.late if rank.complete and rank is not preferred else rank.links
+        goes = rank.late_counts if rank.complete and rank is not preferred else rank.counts
         goes[tail] = goes.get(tail, 0) + count
 
 
 def _rank_of(process: ProcessState, seen: Seen, preferred: Optional[RankState]) -> Optional[RankState]:
-    fits = [rank for rank in process.ranks if rank.facts.rank == seen.owner and seen.peer < rank.nranks]
+    owner, device, (peer, *_), _ = seen
+    fits = [rank for rank in process.ranks if rank.number == owner and peer < rank.nranks]
     if preferred in fits:
         return preferred
-    fits = [rank for rank in fits if rank.facts.nvml_dev == seen.device] or fits
+    fits = [rank for rank in fits if rank.facts.nvml_dev == int(device, 16)] or fits
     alive = [rank for rank in fits if rank.seen < DESTROYED] or fits
     return alive[-1] if alive else None
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, Iterator, List, Optional, Tuple
+import functools
+from typing import Any, Dict, List, Optional, Tuple
 
 from .. import nodeset
 from . import log_state as state
 from . import transports
-from .log_facts import STAGES, Communicator, Link, NetDevice, Process, Rank
-from .log_state import ProcessState, Profile, RankState, line
+from .log_facts import STAGES, Communicator, Rank
+from .log_state import Devices, ProcessState, Profile, RankState
 
 Spread = Dict[str, Dict[str, str]]  # name -> value -> folded ranks
 Alike = Tuple[Tuple[Profile, Tuple[int, ...]], ...]
 ORDER = {stage: number for number, stage in enumerate(STAGES)}
+_STAGES = list(STAGES)
 _AFTER = {
     state.MET: "peers",
     state.TOPOLOGY: "topology",
@@ -52,29 +54,17 @@ def stage_of_process(process: ProcessState) -> str:
         return "bootstrap"
     if pending or not process.ranks:
         return _BEFORE[pending]
-    return min((rank.facts.stage for rank in process.ranks), key=lambda stage: ORDER[stage])
+    return _STAGES[min([ORDER[rank.facts.stage] for rank in process.ranks])]
 
 
-def finish_rank(rank: RankState) -> Rank:
-    """The facts of a rank, its raw lines read."""
-    facts = rank.facts
-    if rank.seen <= state.START:
-        facts.stage = "peers" if early_start(rank.process) is False else "bootstrap"
-    else:
-        facts.stage = _AFTER[rank.seen]
-    facts.stage_at = line(rank.at) if rank.at else None
-    facts.node = rank.process.facts.host
-    facts.lazy_connect = bool(rank.late) or rank.connected_late
-    facts.trees = rank.tree.decode("ascii", "replace")
-    facts.bootstrap_s = transports.seconds(rank.bootstrap_timings) if rank.bootstrap_timings else {}
-    facts.timings_s = transports.seconds(rank.init_timings) if rank.init_timings else {}
-    facts.links = transports.merge([*_links(rank, rank.links), *_links(rank, rank.late), *rank.collnet])
-    return facts
-
-
-def _links(rank: RankState, tails: Dict[bytes, int]) -> Iterator[Link]:
-    seen = rank.process.seen_links
-    return (transports.placed(seen[tail], count) for tail, count in tails.items())
+def finish_ranks(process: ProcessState, index: int) -> None:
+    """The facts of the ranks of a process, besides those that they read themselves. `index`: of the process."""
+    first = "peers" if early_start(process) is False else "bootstrap"
+    for rank in process.ranks:
+        facts = rank.facts
+        facts.process, facts.node = index, process.facts.host
+        facts.stage = _AFTER.get(rank.seen, first)
+        facts.lazy_connect = bool(rank.late_counts) or rank.connected_late
 
 
 def group(processes: List[ProcessState]) -> List[Communicator]:
@@ -124,24 +114,23 @@ def _key(rank: RankState, home: Dict[int, int]) -> Tuple[Any, ...]:
 
 def _place(rank: RankState, candidates: List[int], states: List[Dict[int, RankState]]) -> Optional[int]:
     """The first communicator of this key that lacks the rank; one whose last rank is on the same host is preferred."""
-    free = [index for index in candidates if rank.facts.rank not in states[index]]
-    here = [
-        index for index in free if next(reversed(states[index].values())).process.facts.host == rank.process.facts.host
-    ]
-    return (here or free or [None])[0]  # type: ignore[list-item]
+    free = [index for index in candidates if rank.number not in states[index]]
+    if len(free) < 2:
+        return free[0] if free else None
+    host = rank.process.facts.host
+    here = [index for index in free if next(reversed(states[index].values())).process.facts.host == host]
+    return (here or free)[0]
 
 
 def _fill(communicator: Communicator, ranks: List[RankState], memory: Dict[Alike, Spread]) -> None:
     communicator.ranks = [rank.facts for rank in ranks]
-    seen = {rank.facts.rank for rank in ranks}
-    communicator.missing = (
-        [] if communicator.nranks > 1 << 20 else [number for number in range(communicator.nranks) if number not in seen]
-    )
-    communicator.stages = _folded([(rank.facts.stage, rank.facts.rank) for rank in ranks])
-    communicator.stages = {stage: communicator.stages[stage] for stage in STAGES if stage in communicator.stages}
-    orders = [rank.rings for rank in ranks if rank.rings]
-    communicator.rings = transports.rings(orders[0], communicator.nranks) if orders else []
-    _count_transports(communicator)
+    if communicator.nranks <= 1 << 20:
+        communicator.missing = sorted(set(range(communicator.nranks)).difference([rank.number for rank in ranks]))
+    stages = _folded([(rank.facts.stage, rank.number) for rank in ranks])
+    communicator.stages = {stage: stages[stage] for stage in STAGES if stage in stages}
+    orders = next((rank.rings for rank in ranks if rank.rings), {})
+    communicator.rings = transports.rings(orders, communicator.nranks)
+    _count_transports(communicator, ranks)
     communicator.spread = spread(ranks, memory)
 
 
@@ -149,20 +138,26 @@ def _folded(pairs: List[Tuple[str, int]]) -> Dict[str, str]:
     values: Dict[str, List[int]] = {}
     for value, rank in pairs:
         values.setdefault(value, []).append(rank)
-    return {value: nodeset.ranks(ranks) for value, ranks in sorted(values.items(), key=lambda item: -len(item[1]))}
+    return {value: _fold(tuple(ranks)) for value, ranks in sorted(values.items(), key=lambda item: -len(item[1]))}
 
 
-def _count_transports(communicator: Communicator) -> None:
-    node = {rank.rank: rank.node for rank in communicator.ranks}
-    nvls = sum(rank.nvls_used for rank in communicator.ranks)
+_fold = functools.lru_cache(maxsize=1024)(nodeset.ranks)  # of a big job's groups, many are alike
+
+
+def _count_transports(communicator: Communicator, ranks: List[RankState]) -> None:
+    node = {rank.number: rank.process.facts.host for rank in ranks}
+    nvls = sum([rank.facts.nvls_used for rank in ranks])
     if nvls:
         communicator.transports["NVLS"] = nvls
-    for rank in communicator.ranks:
-        for link in rank.links:
-            name = transports.name(link)
-            communicator.transports[name] = communicator.transports.get(name, 0) + 1
-            if node.get(link.peer) and rank.node and node[link.peer] != rank.node:
-                communicator.between_nodes[name] = communicator.between_nodes.get(name, 0) + 1
+    everywhere, between = communicator.transports, communicator.between_nodes
+    for rank in ranks:
+        here = rank.process.facts.host
+        for peer, _, _, way in rank.link_keys():
+            name = way.name
+            everywhere[name] = everywhere.get(name, 0) + 1
+            there = node.get(peer)
+            if there != here and there and here:
+                between[name] = between.get(name, 0) + 1
 
 
 def spread(ranks: List[RankState], memory: Dict[Alike, Spread]) -> Spread:
@@ -171,65 +166,82 @@ def spread(ranks: List[RankState], memory: Dict[Alike, Spread]) -> Spread:
     `memory`: of the same profiles on the same ranks the result is known, as for the many equal groups of a big job.
     """
     alike: Dict[Profile, List[int]] = {}
+    by_process: Dict[int, List[int]] = {}  # equal profiles are one object
+    profiles: Dict[int, Profile] = {}
     for rank in ranks:
-        alike.setdefault(rank.process.profile, []).append(rank.facts.rank)
-        alike.setdefault(_rank_profile(rank.facts), []).append(rank.facts.rank)
+        profile = rank.process.profile
+        profiles[id(profile)] = profile
+        by_process.setdefault(id(profile), []).append(rank.number)
+        alike.setdefault(_rank_profile(rank.facts), []).append(rank.number)
+    for number, members in by_process.items():
+        alike.setdefault(profiles[number], []).extend(members)
     key = tuple((profile, tuple(numbers)) for profile, numbers in alike.items())
-    if key not in memory:
+    known = memory.get(key)
+    if known is None:
         values: Dict[str, List[Tuple[str, int]]] = {}
         for profile, numbers in alike.items():
             for name, value in profile:
-                values.setdefault(name, []).extend((value, number) for number in numbers)
-        memory[key] = {
+                values.setdefault(name, []).extend([(value, number) for number in numbers])
+        known = memory[key] = {
             name: _folded(values[name]) for name in sorted(values, key=lambda name: (name.startswith("NCCL_"), name))
         }
-    return {name: dict(found) for name, found in memory[key].items()}
+    return {name: dict(found) for name, found in known.items()}
 
 
-def process_profile(process: Process) -> Profile:
+def process_profile(state: ProcessState) -> Profile:
     """What a process said about itself, name and value, settings (at most 500) last."""
-    devices = process.net_devices
+    process = state.facts
+    names, count = _device_names(state.device_names())
     said = {
         "version": process.version,
         "git": process.git,
         "cuda_driver": str(process.cuda_driver) if process.cuda_driver else None,
         "bootstrap_interface": process.bootstrap_interface,
-        "bootstrap_network": _subnet(process.bootstrap_address),
+        "bootstrap_network": _subnet(process.bootstrap_address) if process.bootstrap_address else None,
         "network": process.network,
-        "net_devices": " ".join(_device(device) for device in devices) or None,
-        "net_device_count": str(len(devices)) if devices else None,
+        "net_devices": names,
+        "net_device_count": count,
         "oob_interface": process.oob_interface,
         **{name: process.settings[name] for name in sorted(process.settings)[:500]},
     }
-    return tuple((name, value) for name, value in said.items() if value is not None)
+    return tuple([(name, value) for name, value in said.items() if value is not None])
+
+
+@functools.lru_cache(maxsize=256)
+def _device_names(devices: Devices) -> Tuple[Optional[str], Optional[str]]:
+    """The names of devices, and how many."""
+    names = [
+        name + (f":{port}" if port is not None else "") + (f"/{link}" if link else "")
+        for _, name, port, link, *_ in devices
+    ]
+    return (" ".join(names), str(len(names))) if names else (None, None)
 
 
 def _rank_profile(rank: Rank) -> Profile:
-    nvls = None if rank.nvls is None else ("available" if rank.nvls else "not available")
-    numbers = (
-        rank.local_ranks,
-        rank.n_nodes,
-        rank.coll_channels,
-        rank.net_device_count,
-        None if rank.ring_gdr is None else int(rank.ring_gdr),
-    )
-    names = ("local_ranks", "n_nodes", "coll_channels", "local_net_devices", "ring_gdr")
-    found = [(name, str(number)) for name, number in zip(names, numbers) if number is not None]
-    return tuple([*found, ("nvls", nvls)] if nvls else found)
+    return _profile(
+        rank.local_ranks, rank.n_nodes, rank.coll_channels, rank.net_device_count, rank.ring_gdr, rank.nvls
+    )  # fmt: skip
 
 
-def _device(device: NetDevice) -> str:
-    return (
-        device.name
-        + (f":{device.port}" if device.port is not None else "")
-        + (f"/{device.link}" if device.link else "")
-    )
+@functools.lru_cache(maxsize=1024)
+def _profile(
+    local_ranks: Optional[int], n_nodes: Optional[int], coll_channels: Optional[int], local_net_devices: Optional[int],
+    ring_gdr: Optional[bool], nvls: Optional[bool],
+) -> Profile:  # fmt: skip
+    numbers = {
+        "local_ranks": local_ranks,
+        "n_nodes": n_nodes,
+        "coll_channels": coll_channels,
+        "local_net_devices": local_net_devices,
+        "ring_gdr": None if ring_gdr is None else int(ring_gdr),
+    }
+    found = [(name, str(number)) for name, number in numbers.items() if number is not None]
+    return tuple([*found, ("nvls", "available" if nvls else "not available")] if nvls is not None else found)
 
 
-def _subnet(address: Optional[str]) -> Optional[str]:
+@functools.lru_cache(maxsize=1024)
+def _subnet(address: str) -> str:
     """The first three numbers of an IPv4 address, or the first four groups of an IPv6 one: enough to see who is elsewhere."""
-    if not address:
-        return None
     if "." in address and ":" not in address:
         return address.rpartition(".")[0] + ".*"
     return ":".join(address.split("%")[0].split(":")[:4]) + ":*"

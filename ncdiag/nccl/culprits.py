@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import List, Tuple
+from typing import List, Sequence, Tuple
 
 from .. import nodeset
 from .communicators import ORDER
@@ -11,7 +11,7 @@ from .log_facts import STAGES, Communicator, Process, Rank
 DONE = ("complete", "destroyed")
 
 
-def name(communicator: Communicator, idle: List[Process]) -> None:
+def name(communicator: Communicator, idle: Sequence[Process]) -> None:
     """Set `culprits` and `reason`. Nobody is named where all ranks stand at the same point.
 
     `idle` are the processes that named no communicator: a missing rank may be one of them.

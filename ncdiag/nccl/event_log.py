@@ -7,8 +7,8 @@ from typing import Dict, List, Tuple
 from . import events
 from .lines import speaker, time_of
 from .log_facts import TEXT_LIMIT, Event
-from .log_state import Thread, line
-from .transports import At
+from .log_state import Thread
+from .places import At, line
 
 EVENTS_LIMIT = 20_000
 

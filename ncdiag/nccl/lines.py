@@ -44,6 +44,12 @@ def clean(block: bytes) -> bytes:
     return _DOCKER.sub(lambda m: _DOCKER_ESCAPE.sub(lambda e: _DOCKER_ESCAPES[e.group()], m.group(1)), block)
 
 
+def _may_be_long(piece: bytes) -> bool:
+    """Whether a line within the piece may be longer than LINE_LIMIT: cheaper than to measure all."""
+    half = LINE_LIMIT // 2
+    return any(piece.find(b"\n", start, start + half) < 0 for start in range(0, len(piece), half))
+
+
 class Lines:
     """The complete lines of one source, block by block."""
 
@@ -70,7 +76,7 @@ class Lines:
                 lines = piece.split(b"\n")
                 lines[0] = self.rest + lines[0]
                 self._keep(lines.pop())
-            if lines and max(map(len, lines)) > LINE_LIMIT:
+            if lines and (len(lines[0]) > LINE_LIMIT or _may_be_long(piece)) and max(map(len, lines)) > LINE_LIMIT:
                 self.cut += sum(len(line) > LINE_LIMIT for line in lines)
                 lines = [line[:LINE_LIMIT] for line in lines]
             if lines:

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Dict, List, Optional, Tuple
+from functools import cached_property
+from typing import Any, Dict, Iterator, List, Optional, Tuple
 
-from .log_facts import TEXT_LIMIT, Line, Link, Process, Rank
-from .transports import At, Seen
+from . import transports
+from .log_facts import Line, Link, NetDevice, Process, Rank
+from .places import At, line
+from .transports import Key, Said, Seen
 
 Profile = Tuple[Tuple[str, str], ...]  # name, value
+Devices = Tuple[Tuple[Any, ...], ...]  # as NetDevice takes them
+# Tail of a channel line -> as often as it was said, as the next number of an iterator: next() takes two thirds of the time of `+= 1`.
+Counters = Dict[bytes, Iterator[int]]
 LINKS_LIMIT = 1024  # different channel lines that are kept a rank
+KEPT = 4096  # bytes of a line that are kept as evidence until the end
 
 # What was seen of one rank's initialisation, in order; the numbers are only compared.
 START, MET, TOPOLOGY, GRAPH, EXCHANGED, CONNECTING, CONNECTED, TUNED, COMPLETE, DESTROYED = range(1, 11)
@@ -16,34 +23,113 @@ START, MET, TOPOLOGY, GRAPH, EXCHANGED, CONNECTING, CONNECTED, TUNED, COMPLETE, 
 LOADED, INTERFACE, NETWORK, CHOSEN = range(1, 5)
 
 
-def line(at: At) -> Line:
-    source, number, text = at
-    return Line(source, number, text[: 4 * TEXT_LIMIT].decode("utf-8", "replace")[:TEXT_LIMIT])
+def counted(lines: Counters) -> Dict[bytes, int]:
+    """The numbers. Takes them out: to be asked for once."""
+    return {tail: next(count) for tail, count in lines.items()}
+
+
+class RankRead(Rank):
+    """The facts of a rank. What is long to read and seldom asked for is read from the raw lines once somebody asks."""
+
+    def __init__(self, rank: int, state: RankState) -> None:
+        self.rank, self.process, self._state = rank, -1, state
+        # each of them at once and in one order: objects whose attributes come later, one by one, take three times the memory
+        self.pointer = self.bus_id = self.node = self.last_op = self.cuda_dev = self.nvml_dev = self.n_nodes = None
+        self.local_rank = self.local_ranks = self.mnnvl = self.nvls = self.ring_gdr = self.ring_pxn = None
+        self.coll_channels = self.nvls_channels = self.p2p_channels = self.net_device_count = self.op_count = None
+        self.nvls_used = self.lazy_connect = self.connected = False
+        self.stage, self.links_left_out, self.errors = "none", 0, 0
+
+    @cached_property
+    def stage_at(self) -> Optional[Line]:  # type: ignore[override]
+        return line(self._state.at) if self._state.at else None
+
+    @cached_property
+    def trees(self) -> str:  # type: ignore[override]
+        return self._state.tree[len(b"Trees ") :].decode("ascii", "replace")
+
+    @cached_property
+    def bootstrap_s(self) -> Dict[str, float]:  # type: ignore[override]
+        return transports.seconds(self._state.bootstrap_timings)
+
+    @cached_property
+    def timings_s(self) -> Dict[str, float]:  # type: ignore[override]
+        return transports.seconds(self._state.init_timings)
+
+    @cached_property
+    def links(self) -> List[Link]:  # type: ignore[override]
+        state = self._state
+        seen = state.process.seen_links
+        tails = [*state.counts.items(), *state.late_counts.items()]
+        return transports.links([*((*seen[tail], count) for tail, count in tails), *state.collnet])
+
+
+class ProcessRead(Process):
+    """The facts of a process, likewise."""
+
+    def __init__(self, state: ProcessState, host: Optional[str], pid: Optional[int], first: At) -> None:
+        super().__init__(host, pid)
+        del self.evidence, self.first, self.last, self.net_devices
+        self._state, self._first = state, first
+
+    @cached_property
+    def net_devices(self) -> List[NetDevice]:  # type: ignore[override]
+        return [NetDevice(*device) for device in self._state.devices]
+
+    @cached_property
+    def evidence(self) -> Dict[str, Line]:  # type: ignore[override]
+        return {name: line(at) for name, at in self._state.notes.items()}
+
+    @cached_property
+    def first(self) -> Optional[Line]:  # type: ignore[override]
+        return line(self._first)
+
+    @cached_property
+    def last(self) -> Optional[Line]:  # type: ignore[override]
+        return line(self._state.last) if self._state.last else None
+
+
+_NONE: Dict[bytes, int] = {}
 
 
 class RankState:
     """One rank of one communicator in one process."""
 
-    comm_id: Optional[str] = None
-    call: Optional[str] = None
-    parent: Optional[str] = None  # pointer
-    color: Optional[int] = None
-    seen = 0
-    at: Optional[At] = None
-    complete = False
-    connected_late = False
-    tree = b""  # these three are read at the end
-    bootstrap_timings = b""
-    init_timings = b""
+    __slots__ = (
+        "at", "bootstrap_timings", "call", "collnet", "color", "comm_id", "complete", "connected_late", "counts", "facts", "init_timings", "late",
+        "late_counts", "links", "nranks", "number", "parent", "process", "rings", "seen", "tree",
+    )  # fmt: skip
 
     def __init__(self, process: ProcessState, rank: int, nranks: int) -> None:
         self.process = process
-        self.facts = Rank(rank, -1)
-        self.nranks = nranks
-        self.links: Dict[bytes, int] = {}  # tail of a channel line -> how often, before Init COMPLETE
-        self.late: Dict[bytes, int] = {}  # the same, after
-        self.collnet: List[Link] = []
+        self.facts = RankRead(rank, self)
+        self.number, self.nranks = rank, nranks
+        self.comm_id: Optional[str] = None
+        self.call: Optional[str] = None
+        self.parent: Optional[str] = None  # pointer
+        self.color: Optional[int] = None
+        self.seen = 0
+        self.at: Optional[At] = None
+        self.complete = self.connected_late = False
+        self.tree = self.bootstrap_timings = self.init_timings = b""  # these are read at the end
+        self.links: Counters = {}  # its channel lines before Init COMPLETE
+        self.late: Counters = {}  # and after
+        self.counts = self.late_counts = _NONE  # the same at the end
+        self.collnet: List[Said] = []
         self.rings: Dict[int, bytes] = {}
+
+    def count(self) -> None:
+        """Nothing more is read."""
+        self.counts, self.late_counts = counted(self.links), counted(self.late)
+
+    def link_keys(self) -> Dict[Key, None]:
+        """Its links, without what is only asked for one by one."""
+        seen = self.process.seen_links
+        keys = {seen[tail][0][2]: None for tail in self.counts}
+        if self.late_counts or self.collnet:
+            keys.update((seen[tail][0][2], None) for tail in self.late_counts)
+            keys.update((found[2], None) for found, _, _ in self.collnet)
+        return keys
 
     def mark(self, seen: int, at: At) -> None:
         """Note the furthest point of the initialisation, and the line that proves it."""
@@ -54,35 +140,35 @@ class RankState:
 class ProcessState:
     """One (host, pid)."""
 
-    def __init__(self, host: Optional[str], pid: Optional[int]) -> None:
-        self.facts = Process(host, pid)
+    def __init__(self, host: Optional[str], pid: Optional[int], first: At) -> None:
+        self.facts = ProcessRead(self, host, pid, first)
         self.ranks: List[RankState] = []
         self.by_pointer: Dict[str, RankState] = {}
-        self.by_text: Dict[bytes, RankState] = {}  # `comm 0x… commId 0x…` of Init START
+        self.by_text: Dict[bytes, RankState] = {}  # `comm 0x… commId 0x…` and `comm 0x… rank N` of Init START
         self.seen = 0  # LOADED … CHOSEN
         self.chosen = (
             0  # "Using network" lines; more of them than communicators: one initialisation has not named itself yet
         )
-        self.seen_at: Optional[At] = None
+        self.devices: Devices = ()
+        self.notes: Dict[str, At] = {}  # the first line that said it
+        self.last: Optional[At] = None  # at the end
         self.bootstrap_blank: Optional[bool] = None  # "Bootstrap :" (2.23 and older) or "Bootstrap:"
         self.threads: List[Thread] = []
         self.profile: Profile = ()  # what it said about itself, at the end
-        self.seen_links: Dict[bytes, Seen] = {}  # tail of a channel line -> what it says
-        self.strangers: Dict[
-            bytes, int
-        ] = {}  # channel lines of another rank number than the thread's: a later communicator connects there
-        self.loose: List[
-            Tuple[Dict[bytes, int], Optional[RankState]]
-        ] = []  # channel lines, and the rank they may be of
+        self.seen_links: Dict[bytes, Tuple[Seen, At]] = {}  # tail of a channel line -> what it says, its first line
+        self.strangers: Counters = {}  # channel lines of another rank number than the thread's: a later communicator connects there
+        self.loose: List[Tuple[Counters, Optional[RankState]]] = []  # channel lines, and the rank they may be of
 
-    def mark(self, seen: int, at: At) -> None:
+    def mark(self, seen: int) -> None:
         if seen > self.seen:
-            self.seen, self.seen_at = seen, at
+            self.seen = seen
 
-    def note(self, name: str, at: At) -> None:
-        """Remember the first line that said it."""
-        if name not in self.facts.evidence:
-            self.facts.evidence[name] = line(at)
+    def device_names(self) -> Devices:
+        """Index, name, port and link of its network devices."""
+        changed = self.facts.__dict__.get("net_devices")  # also by lines that speak of one device
+        if changed is None:
+            return self.devices
+        return tuple([(device.index, device.name, device.port, device.link) for device in changed])
 
     def guess(self, dev: Optional[int]) -> Optional[RankState]:
         """The rank that a line without communicator speaks of: the only one, or the last begun on that device and not destroyed."""
@@ -95,22 +181,26 @@ class ProcessState:
 class Thread:
     """One (host, pid, tid, device): the communicator it is initialising, if it has said so."""
 
-    __slots__ = ("dev", "last", "lines", "links", "links_left_out", "number", "process", "rank", "source", "tid")
+    __slots__ = ("at", "dev", "lines", "links", "links_left_out", "process", "rank", "tid")
 
     def __init__(self, process: ProcessState, tid: Optional[int], dev: Optional[int]) -> None:
         self.process = process
         self.tid = tid
         self.dev = dev
         self.rank: Optional[RankState] = None
-        self.links: Dict[bytes, int] = {}
+        self.links: Counters = {}
         self.links_left_out = 0
         self.lines = 0  # besides channel lines
-        self.last = b""
-        self.number = 0
-        self.source = ""
+        self.at: At = ("", 0, b"")  # its last line
+
+    def spoke(self, lines: int, source: str, number: int, text: bytes) -> None:
+        """So many lines, and the last one, unless a later one is known."""
+        self.lines += lines
+        if source != self.at[0] or number >= self.at[1]:
+            self.at = source, number, text[:KEPT]
 
     def current(self) -> Optional[RankState]:
-        return self.rank if self.rank is not None else self.process.guess(self.dev)
+        return self.rank or self.process.guess(self.dev)
 
     def begin(self, rank: RankState) -> None:
         """From here on this thread speaks of that rank. Channel lines it printed before stay with it until the end."""

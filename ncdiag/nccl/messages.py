@@ -6,8 +6,9 @@ of many ranks are read once.
 
 from __future__ import annotations
 
+import functools
 import re
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from . import comm_lines
 from . import log_actions as do
@@ -15,8 +16,9 @@ from . import log_state as state
 from .log_actions import Action
 
 _NODES = re.compile(
-    rb"comm (0x[0-9a-f]+) rank (\d{1,9}) nRanks (\d{1,9}) nNodes (\d{1,9}) localRanks (\d{1,6}) localRank (\d{1,6})(?: MNNVL (\d))?"
+    rb"comm (0x[0-9a-f]+) rank (\d{1,9}) nRanks (\d{1,9} nNodes \d{1,9} localRanks \d{1,6} localRank \d{1,6}(?: MNNVL \d)?)"
 )
+_SIZE = re.compile(rb"(\d{1,9}) nNodes (\d{1,9}) localRanks (\d{1,6}) localRank (\d{1,6})(?: MNNVL (\d))?")
 _SETTING = re.compile(rb"(NCCL_\w{1,80})(?: set by environment)? (?:set )?to (.{0,1000}?)\.?$")
 _ADDRESS = re.compile(rb"(?:\[\d{1,4}\] ?)?([^\s:\[\]<>,;]{1,40}):(\S{1,80})<\d{0,5}>")
 _IB_DEVICE = re.compile(rb"\[(\d{1,4})\] ?([^\s:\[\]{}=,]{1,80}):(\d{1,4})(?::[\d:]{0,20})?/(IB|RoCE)")
@@ -43,29 +45,10 @@ VERSION = re.compile(rb"NCCL version (\d{1,3}\.\d{1,3}(?:\.\d{1,3})?)(?:\+cuda(\
 _LOADED_PLUGIN = re.compile(rb"NET/Plugin ?: Loaded net plugin (.{1,80}?)\s*$")
 _OTHER_PLUGIN = re.compile(rb"Successfully loaded external (?:network )?plugin (.{1,200}?)\s*$")
 _NET_PLUGIN = re.compile(rb"(Initialized|Failed to initialize) NET plugin (.{1,80}?)\s*$")
-# Beginnings of lines that come in great number (subsystems GRAPH, TUNING, ALLOC …) and say nothing kept.
-NOISE = frozenset(
-    (
-        b"Ring ",
-        b"Tree ",
-        b"CPU/0",
-        b"CPU/1",
-        b"GPU/0",
-        b"GPU/1",
-        b"GPU/2",
-        b"+ PCI",
-        b"+ NVL",
-        b"+ NET",
-        b"+ SYS",
-        b"+ GPU",
-        b"+ C2C",
-        b"     ",
-    )
-)
 
 
 def interpret(message: bytes) -> Optional[Action]:
-    """The action for a message; None when the table of errors is to be asked."""
+    """The action for a message; None when the table of errors is to be asked. Those that stand in `shortcuts` come here, too, when they look odd."""
     if b"omm 0x" in message[:160] and not message.startswith(b"NVLS"):
         return _read_comm(message)
     for reader in _READERS.get(message[:4], ()):
@@ -76,22 +59,25 @@ def interpret(message: bytes) -> Optional[Action]:
 
 
 def _read_comm(message: bytes) -> Optional[Action]:
-    if message.endswith(b"- Init COMPLETE"):
-        return do.complete, (message,)
     match = _NODES.match(message) if b" nNodes " in message else None
     if match:
-        return do.nodes, (
-            _text(match[1]),
-            tuple(int(x) for x in match.groups()[1:6]),
-            match[7] == b"1" if match[7] else None,
-        )
+        return do.nodes, (_text(match[1]), int(match[2]), size(match[3]))
     said = comm_lines.read(message)
     if said:
-        return do.comm, (said,)
+        return do.comm, said
     match = _OP.match(message)
     if match:
         return do.operation, (_text(match[1]), int(match[2], 16), _text(match[3]))
     return None
+
+
+@functools.lru_cache(maxsize=1024)
+def size(text: bytes) -> Optional[Tuple[Any, ...]]:
+    """`16 nNodes 2 localRanks 8 localRank 3 MNNVL 0` as `log_actions.counted` takes it; None when it is something else."""
+    match = _SIZE.fullmatch(text)
+    if not match:
+        return None
+    return (*map(int, match.groups()[:4]), match[5] == b"1" if match[5] else None)
 
 
 def _read_setting(message: bytes) -> Optional[Action]:
@@ -106,7 +92,7 @@ def _read_setting(message: bytes) -> Optional[Action]:
 
 def _read_bootstrap(message: bytes) -> Optional[Action]:
     if message.startswith(b"Bootstrap timings total "):
-        return (do.bootstrapped, (message[18:],)) if message.rstrip().endswith(b")") else None
+        return (do.bootstrapped, (message,)) if message.rstrip().endswith(b")") else None
     head, using, rest = message.partition(b": Using")
     match = _ADDRESS.search(rest[:400]) if using else None
     if match:
@@ -166,7 +152,7 @@ def _read_plugin(message: bytes) -> Optional[Action]:
 
 def _read_timings(message: bytes) -> Optional[Action]:
     if message.startswith((b"Init timings:", b"Init timings - ")) and message.rstrip().endswith(b")"):
-        return do.timed, (message[12:],)
+        return do.timed, (message,)
     return None
 
 
@@ -200,7 +186,7 @@ def _after(
 
 
 def _marks(prefix: bytes, seen: int) -> Callable[[bytes], Optional[Action]]:
-    return lambda message: (do.mark, (seen,)) if message.startswith(prefix) else None
+    return lambda message: seen if message.startswith(prefix) else None
 
 
 def _read_counts(message: bytes) -> Optional[Action]:
@@ -244,7 +230,7 @@ _READERS: Dict[bytes, List[_Reader]] = {
     b"GPU ": [_read_gpu_gdr],
     b"Conn": [_read_connected],
     b"RAS ": [_read_ras],
-    b"Tree": [_after(b"Trees ", do.tree, bytes)],
+    b"Tree": [lambda message: (do.tree, (message,)) if message.startswith(b"Trees ") else None],
     b"P2P ": [_marks(b"P2P Chunksize", state.CONNECTING)],
     b"Sett": [_marks(b"Setting affinity", state.TOPOLOGY)],
     b"nccl": [_marks(b"ncclTopoGetCpuAffinity", state.TOPOLOGY)],

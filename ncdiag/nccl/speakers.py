@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import re
-from typing import Dict, List, Set, Tuple
+from typing import Dict, List, NamedTuple, Optional, Set, Tuple
 
 from .lines import Speaker, label, speaker
-from .log_state import ProcessState, Thread, line
-from .transports import At
+from .log_state import ProcessState, Thread
+from .places import At
 
 CACHE_LIMIT = 16384  # prefixes remembered
 THREADS_LIMIT = 50_000  # beyond, threads of a process are not told apart
@@ -18,12 +19,40 @@ _GLUED = re.compile(
 )
 
 
+class Voice(NamedTuple):
+    """A thread, and how its lines begin behind what a launcher or a clock put in front."""
+
+    thread: Thread
+    channel: bytes  # `HOST:PID:TID [DEV] NCCL INFO Channel `
+    channel_of: slice  # where that stands in a line
+    tail_of: slice  # what follows it and two digits
+    info: bytes  # the same without `Channel `
+    info_of: slice
+    five_of: slice  # the first five bytes of what follows
+    message_of: slice  # all that follows
+
+
+def voice_of(thread: Thread, head: bytes, own: bytes) -> Voice:
+    """`own`: the part of `head` that stands in all lines of the thread."""
+    before, info = len(head) - len(own), own + b"NCCL INFO "
+    message, channel = before + len(info), info + b"Channel "
+    return Voice(
+        thread, channel, _part(before, before + len(channel)), _part(before + len(channel) + 2), info,
+        _part(before, message), _part(message, message + 5), _part(message),
+    )  # fmt: skip
+
+
+@functools.lru_cache(maxsize=4096)
+def _part(start: int, end: Optional[int] = None) -> slice:
+    return slice(start, end)
+
+
 class Speakers:
     """All threads and processes that have spoken."""
 
     def __init__(self) -> None:
-        self.heads: Dict[bytes, Thread] = {}  # what stands before NCCL INFO, as it is; of the current source
-        self._tails: Dict[Tuple[bytes, bytes], Thread] = {}  # its last two words
+        self.heads: Dict[bytes, Voice] = {}  # what stands before NCCL INFO, as it is; of the current source
+        self._owns: Dict[bytes, Thread] = {}  # the end of it, from the blank before the host on
         self._threads: Dict[Tuple[object, ...], Thread] = {}
         self._processes: Dict[Tuple[object, ...], ProcessState] = {}
         self._hosts: Dict[int, Set[bytes]] = {}  # by pid
@@ -31,33 +60,30 @@ class Speakers:
     def begin_source(self) -> None:
         """Another source: the same prefix may mean another process where it has no host."""
         self.heads.clear()
-        self._tails.clear()
+        self._owns.clear()
 
     def processes(self) -> List[ProcessState]:
         """In order of appearance."""
         return list(self._processes.values())
 
-    def thread(self, head: bytes, at: At) -> Thread:
-        """Who speaks. Equal prefixes are read once."""
-        thread = self.heads.get(head)
+    def voice(self, head: bytes, at: At) -> Voice:
+        """Who speaks. Equal prefixes are read once; where a time stamp makes all differ, their ends are equal."""
+        voice = self.heads.get(head)
+        if voice is not None:
+            return voice
+        own = _own(head)
+        thread = self._owns.get(own)
         if thread is None:
-            thread = self._by_words(head, at)
-        thread.source, thread.number, thread.last = at
-        return thread
-
-    def _by_words(self, head: bytes, at: At) -> Thread:
-        """Where a time stamp makes all prefixes differ, their last two words are known: `HOST:PID:TID [DEV]`, not the place in NCCL's code."""
-        words = head.rsplit(None, 2)
-        whole = len(words) > 1 and words[-1].startswith(b"[")
-        key = (words[-2], words[-1]) if whole else (b"", head)
-        thread = self._tails.get(key)
-        if thread is None:
-            thread = self._speaker_thread(speaker(head), at)
-            if whole and len(self._tails) < CACHE_LIMIT and thread.process.facts.pid is not None:
-                self._tails[key] = thread
+            who = speaker(head)
+            thread = self._speaker_thread(who, at)
+            if own is not head and (who.pid is None or speaker(own)[:4] != who[:4]):
+                own = head
+            elif len(self._owns) < CACHE_LIMIT:
+                self._owns[own] = thread
+        voice = voice_of(thread, head, own)
         if len(self.heads) < CACHE_LIMIT:
-            self.heads[head] = thread
-        return thread
+            self.heads[head] = voice
+        return voice
 
     def _speaker_thread(self, who: Speaker, at: At) -> Thread:
         said = label(who.before)
@@ -69,8 +95,8 @@ class Speakers:
             key = (None, None, "beyond the limit")
             process = self._processes.get(key)
         if process is None:
-            process = self._processes[key] = ProcessState(who.host, who.pid if who.pid is not None else said.get("pid"))
-            process.facts.first = line(at)
+            pid: Optional[int] = who.pid if who.pid is not None else said.get("pid")
+            process = self._processes[key] = ProcessState(who.host, pid, at)
             if who.host is not None and who.pid is not None:
                 self._hosts.setdefault(who.pid, set()).add(who.host.encode())
         process.facts.label = process.facts.label or said
@@ -91,3 +117,11 @@ class Speakers:
         host, pid = match.group().split(b":")[:2]
         fits = [len(name) for name in self._hosts.get(int(pid), ()) if host.endswith(name)]
         return match.start() + len(host) - max(fits) if fits else match.start()
+
+
+def _own(head: bytes) -> bytes:
+    """The last two words, ` HOST:PID:TID [DEV] `, with the blank before them; the whole where the last is no device."""
+    if not head.endswith(b"] "):
+        return head
+    start = head.rfind(b" ", 0, head.rfind(b" [", 0, -1))
+    return head[start:] if start >= 0 else head

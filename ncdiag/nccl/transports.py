@@ -11,9 +11,8 @@ import re
 from typing import Dict, Iterable, List, NamedTuple, Optional, Tuple
 
 from .. import nodeset
-from .log_facts import TEXT_LIMIT, Line, Link, Ring
-
-At = Tuple[str, int, bytes]  # source, line number, the line
+from .log_facts import Link, Ring
+from .places import At, line
 
 _LINK = re.compile(
     rb"(?:/(\d{1,3}))? ?: (\d{1,9})\[([0-9a-f]{1,12})\] -> (\d{1,9})\[([0-9a-f]{1,12})\](?: \[(send|receive)\])? via (\S.{0,300})$"
@@ -26,37 +25,54 @@ _BRANCH = re.compile(r"\[(\d{1,3})\] (\S+)")
 _P2P_FLAGS = re.compile(r"((?:/read|/CE)*)$")
 
 
-class Seen(NamedTuple):
-    """A channel line, as far as it is read when it first comes."""
+class Way(NamedTuple):
+    """What stands behind `via`."""
 
-    owner: int  # the rank that prints it
-    device: int  # that rank's NVML device, or bus id in old releases
-    peer: int
-    receives: bool
-    p2p: bool
-    via: bytes
-    at: At
+    transport: str
+    device: Optional[int]
+    gdr: bool
+    shared: bool
+    proxy: Optional[int]
+    flags: str
+    name: str  # NET/IB/GDRDMA, P2P/CUMEM/read, SHM/direct …: without peer and device; PXN is told, too
 
 
-def read(tail: bytes, at: At) -> Optional[Seen]:
-    """`tail` is what follows the two digits of the channel; None when it is no complete channel line."""
-    match = _LINK.match(tail)
-    if not match:
+Key = Tuple[int, str, bool, Way]  # of a link among those of its rank: peer, direction, send/recv, way
+
+
+# A channel line without its channel, the same for all channels, and in all communicators whose ranks lie alike: the rank that prints it, that rank's
+# NVML device (or bus id in old releases) in hexadecimal digits, the link, and what was read (the same object for all ranks).
+Seen = Tuple[int, bytes, Key, bytes]
+
+
+@functools.lru_cache(maxsize=16384)
+def read(tail: bytes) -> Optional[Seen]:
+    """`tail` is what follows the two digits of the channel; None when it is no complete channel line, or more than that."""
+    match = _LINK.match(tail) if len(tail) <= 512 else None
+    if not match or b"NCCL " in tail or b" [repeated " in tail:
         return None
     connection, left, left_dev, right, right_dev, direction, via = match.groups()
     if direction == b"receive":
-        return Seen(int(right), int(right_dev, 16), int(left), True, connection == b"1", via, at)
-    return Seen(int(left), int(left_dev, 16), int(right), False, connection == b"1", via, at)
+        return int(right), right_dev, (int(left), "receive", connection == b"1", _way(via)), tail
+    return int(left), left_dev, (int(right), "send", connection == b"1", _way(via)), tail
 
 
-def placed(seen: Seen, channels: int) -> Link:
-    """The link of a channel line that came that often."""
-    _, _, peer, receives, p2p, via, (source, number, text) = seen
-    transport, device, gdr, shared, proxy, flags = _via(via)
-    at = Line(source, number, text[:TEXT_LIMIT].decode("utf-8", "replace"))
-    return Link(
-        peer, "receive" if receives else "send", transport, device, gdr, shared, proxy, flags, channels, p2p, at
-    )
+Said = Tuple[Seen, At, int]  # what a channel line says, where the first stands, how many say it
+
+
+def links(lines: Iterable[Said]) -> List[Link]:
+    """The links of one rank, equal ones together, sorted by peer."""
+    merged: Dict[Key, Link] = {}
+    for (_, _, key, _), at, channels in lines:
+        known = merged.get(key)
+        if known is not None:
+            known.channels += channels
+            continue
+        peer, direction, p2p, (transport, device, gdr, shared, proxy, flags, _) = key
+        merged[key] = Link(
+            peer, direction, transport, device, gdr, shared, proxy, flags, channels, p2p, line(at)
+        )  # fmt: skip
+    return sorted(merged.values(), key=lambda one: (one.peer, one.direction, one.transport, one.device or 0))
 
 
 def is_ring(tail: bytes) -> bool:
@@ -64,67 +80,50 @@ def is_ring(tail: bytes) -> bool:
 
 
 @functools.lru_cache(maxsize=1024)
-def _via(raw: bytes) -> Tuple[str, Optional[int], bool, bool, Optional[int], str]:
-    """What follows `via`: transport, device, GPUDirect, shared, proxy rank, what else."""
+def _way(raw: bytes) -> Way:
+    """What follows `via`."""
     via = raw.decode("utf-8", "replace").rstrip()
     match = _NET.match(via)
     if match:
         name, device, proxy, rest = match.groups()
         flags = rest.replace("/GDRDMA", "").replace("/Shared", "")
-        return "NET/" + name, int(device), "/GDRDMA" in rest, "/Shared" in rest, int(proxy) if proxy else None, flags
+        return _named(
+            "NET/" + name, int(device), "/GDRDMA" in rest, "/Shared" in rest, int(proxy) if proxy else None, flags
+        )
     end = _P2P_FLAGS.search(via)
     flags = end.group(1) if end else ""
-    return via[: len(via) - len(flags)], None, False, False, None, flags
+    return _named(via[: len(via) - len(flags)], None, False, False, None, flags)
 
 
-def collnet(rest: bytes, at: Line) -> Optional[Link]:
+def _named(transport: str, device: Optional[int], gdr: bool, shared: bool, proxy: Optional[int], flags: str) -> Way:
+    name = transport + ("/GDRDMA" if gdr else "") + flags
+    return Way(transport, device, gdr, shared, proxy, flags, name + " (PXN)" if proxy is not None else name)
+
+
+def collnet(rest: bytes) -> Optional[Seen]:
     """A `CollNet 00/0 : R [send] via COLLNET/NAME/DEV` line; the peer is the switch, so peer is the rank itself."""
     match = _COLLNET.match(rest)
     if not match:
         return None
     rank, direction, name, device, flags = match.groups()
-    transport = "COLLNET/" + name.decode("utf-8", "replace")
-    text = flags.decode("utf-8", "replace")
-    gdr = "/GDRDMA" in text
-    return Link(
-        int(rank), direction.decode(), transport, int(device), gdr, flags=text.replace("/GDRDMA", ""), channels=1, at=at
-    )
-
-
-def merge(links: Iterable[Link]) -> List[Link]:
-    """Links that differ in nothing but the number of channels become one; sorted by peer."""
-    merged: Dict[Tuple[object, ...], Link] = {}
-    for one in links:
-        key = (
-            one.peer,
-            one.direction,
-            one.transport,
-            one.device,
-            one.gdr,
-            one.shared,
-            one.proxy_rank,
-            one.flags,
-            one.p2p,
-        )
-        if key in merged:
-            merged[key].channels += one.channels
-        else:
-            merged[key] = one
-    return sorted(merged.values(), key=lambda one: (one.peer, one.direction, one.transport, one.device or 0))
+    transport, text = "COLLNET/" + name.decode("utf-8", "replace"), flags.decode("utf-8", "replace")
+    way = _named(transport, int(device), "/GDRDMA" in text, False, None, text.replace("/GDRDMA", ""))
+    return int(rank), b"", (int(rank), direction.decode(), False, way), rest
 
 
 def rings(orders: Dict[int, bytes], nranks: int) -> List[Ring]:
     """Ring lines by channel number, equal orders together. A line that NCCL cut at its limit of 1023 bytes is left out."""
-    found: Dict[bytes, Ring] = {}
+    channels: Dict[Tuple[int, str], List[int]] = {}
     for channel, tail in sorted(orders.items()):
-        numbers = tail.split(b":", 1)[1].split()
-        if len(numbers) != nranks:
-            continue
-        key = b" ".join(numbers)
-        if key not in found:
-            found[key] = Ring(nodeset.order(int(number) for number in numbers))
-        found[key].channels.append(channel)
-    return list(found.values())
+        channels.setdefault(_order(tail), []).append(channel)
+    return [Ring(order, numbers) for (count, order), numbers in channels.items() if count == nranks]
+
+
+@functools.lru_cache(maxsize=64)
+def _order(tail: bytes) -> Tuple[int, str]:
+    """Of a ring line: how many ranks, and which, folded."""
+    numbers = list(map(int, tail.split(b":", 1)[1].split()))
+    return len(numbers), nodeset.order(numbers)
 
 
 class Branch(NamedTuple):
@@ -158,9 +157,3 @@ def seconds(text: bytes) -> Dict[str, float]:
         return dict(zip(words[::2], map(float, words[1::2])))
     except ValueError:
         return {}
-
-
-def name(one: Link) -> str:
-    """NET/IB/GDRDMA, P2P/CUMEM/read, SHM/direct …: the transport without peer and device; PXN is told too."""
-    via = one.transport + ("/GDRDMA" if one.gdr else "") + one.flags
-    return via + " (PXN)" if one.proxy_rank is not None else via
