@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 from . import rays
-from .bench import Bench, Run, bench, make_model
+from .bench import Bench, NotSet, Run, bench, make_model
 from .faults import Fault
 
 MODEL = Path(tempfile.gettempdir()) / "ncdiag-lab-model"
@@ -18,14 +19,26 @@ MODEL = Path(tempfile.gettempdir()) / "ncdiag-lab-model"
 
 @contextmanager
 def broken(fault: Fault, model: Path | None, sshd: Sequence[str] | None = None) -> Iterator[Bench]:
-    """Fresh hosts with the fault set, and Ray where the shape wants it; nothing of the engine runs yet. `model` None: one that ends with them."""
-    with bench(fault.shape, sshd=sshd) as made:
-        if fault.shape != "gloo":
-            made.model = make_model(model or made.hosts.folder / "model")
-        fault.break_it(made)
-        if fault.shape == "ray":
-            start_ray(made)
+    """Fresh hosts with the fault set, and Ray where the shape wants it; nothing of the engine runs yet. `model` None: one that ends with them.
+
+    Raises NotSet.
+    """
+    with ExitStack() as stack:
+        try:
+            made = stack.enter_context(bench(fault.shape, sshd=sshd))
+            if fault.shape != "gloo":
+                made.model = make_model(model or made.hosts.folder / "model")
+            fault.break_it(made)
+            if fault.shape == "ray":
+                start_ray(made)
+        except (RuntimeError, subprocess.SubprocessError) as error:
+            raise NotSet(_words(error)) from error
         yield made
+
+
+def _words(error: Exception) -> str:
+    said = getattr(error, "stderr", None) or b""
+    return f"{error} {said.decode(errors='replace')[-500:] if isinstance(said, bytes) else said[-500:]}".strip()
 
 
 def run(fault: Fault, model: Path | None = MODEL) -> tuple[Run, list[str]]:

@@ -153,6 +153,14 @@ class Bench:
         line += ["--headless"] if host == "b" else ["--host", "0.0.0.0", "--port", str(SERVE)]
         return line + self.args[host]
 
+    def prepare(self) -> None:
+        """Breaks what is broken before the start. Raises NotSet."""
+        for act in self.before:
+            try:
+                act(self)
+            except RuntimeError as error:
+                raise NotSet(str(error)) from error
+
     def start(self, host: str) -> subprocess.Popen[bytes]:
         """The engine's command of `host`, as the fault has left it, without ncdiag."""
         environment = {**_none_of(os.environ), **self.environment(host)}
@@ -173,8 +181,7 @@ class Bench:
     def run(self) -> Run:
         """Starts everything, waits for ncdiag's answer, ends everything. Raises NotSet."""
         two = self.shape in ("gloo", "nodes")
-        for act in self.before:
-            act(self)
+        self.prepare()
         other = None
         if two and "b" not in self.skip:
             other = self.start("b")

@@ -173,7 +173,7 @@ def stay(made: Bench, show: Show) -> None:
     show.say("The hosts stay until Ctrl-C. A shell on each, and the script that starts the engine there, as it is now:")
     for name in made.hosts.hosts:
         script = f"    ./{shell.start_script(made, name).name}" if name in takes(made) else ""
-        show.say(f"  {shell.program()} drill --enter {name}{script}")
+        show.say(f"  {shell.enter_words(made.hosts.record, name)}{script}")
     while True:
         time.sleep(3600)
 

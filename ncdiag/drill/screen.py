@@ -72,7 +72,7 @@ def _number(number: int, fault: Fault) -> str:
 def call(scene: Scene, minutes: float | None) -> str:
     """What somebody on call gets: what is said to be wrong, where things are, and ways in."""
     made = scene.made
-    hosts, program = list(made.hosts.hosts), shell.program()
+    hosts = list(made.hosts.hosts)
     console, buffer = make_console(None)
     table = Table(box=None, pad_edge=False, header_style="", padding=(0, 2, 0, 0))
     for name in ("host", "address", "engine", "pid", "its log"):
@@ -87,7 +87,7 @@ def call(scene: Scene, minutes: float | None) -> str:
     )
     console.print(Padding(table, (0, 0, 0, 2)))
     console.print(
-        f"\nA shell on a host, in another terminal (it begins where the logs are):\n\n  {program} drill --enter {hosts[0]}\n\n"
+        f"\nA shell on a host, in another terminal (it begins where the logs are):\n\n  {shell.enter_words(made.hosts.record, hosts[0])}\n\n"
         "What may help there, beside ssh, ss, ip, ps and what else you like:\n",
         soft_wrap=True,
     )

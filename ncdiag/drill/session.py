@@ -36,9 +36,8 @@ class Scene:
     started_at: float = 0.0
 
     def start(self) -> None:
-        """Everything that is broken before, the engine on each host, and what happens to it later."""
-        for act in self.made.before:
-            act(self.made)
+        """Everything that is broken before, the engine on each host, and what happens to it later. Raises NotSet."""
+        self.made.prepare()
         self.started_at = time.time()
         for host in self.hosts:
             self.engines[host] = self.made.start(host)

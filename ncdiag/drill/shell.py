@@ -34,7 +34,7 @@ def write(made: Bench) -> None:
     exports = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in variables.items())
     for name in made.hosts.hosts:
         _rc(made.hosts.folder, name).write_text(
-            f"cd {made.hosts.folder}\nPS1='[drill {name}] \\$ '\n{exports}"
+            f"unset BASH_ENV\ncd {made.hosts.folder}\nPS1='[drill {name}] \\$ '\n{exports}"
             f"export PATH={shlex.quote(str(Path(engines.python()).parent))}:$PATH\n"
             f'ncdiag() {{ PYTHONPATH={shlex.quote(str(ROOT))} {shlex.quote(sys.executable)} -m ncdiag "$@"; }}\n'
             f'ssh() {{ command ssh -F {config} "$@"; }}\nexport -f ncdiag ssh\n'
@@ -68,17 +68,26 @@ def enter_argv(record: remains.Record, host: str) -> list[str]:
     ]
 
 
+def running() -> list[remains.Record]:
+    """Labs that somebody may want to enter, oldest first."""
+    return [record for record in remains.records() if record.owned and record.title]
+
+
+def enter_words(record: remains.Record, host: str) -> str:
+    """What is typed to get a shell on a host; with the lab's name where it is not the only one."""
+    alone = all(other.prefix == record.prefix for other in running())
+    return f"{program()} drill --enter {host if alone else f'{record.prefix}:{host}'}"
+
+
 def where(word: str) -> tuple[remains.Record, str]:
     """`a`, or `PREFIX:a` where several labs run. Raises LookupError with what to type instead."""
     prefix, _, host = word.rpartition(":")
-    running = [
-        record for record in remains.records() if record.owned and record.title and record.prefix.startswith(prefix)
-    ]
-    if not running:
+    found = [record for record in running() if record.prefix.startswith(prefix)]
+    if not found:
         raise LookupError(f"no drill runs here; start one in another terminal: {program()} drill")
-    holding = [record for record in running if host in record.hosts]
+    holding = [record for record in found if host in record.hosts]
     if not holding:
-        raise LookupError(f"there is no host {host!r}; there are: {', '.join(running[-1].hosts)}")
+        raise LookupError(f"there is no host {host!r}; there are: {', '.join(found[-1].hosts)}")
     if len(holding) > 1:
         names = " or ".join(f"{record.prefix}:{host}" for record in holding)
         raise LookupError(f"{len(holding)} drills run here; say which one: --enter {names}")
