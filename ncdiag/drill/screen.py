@@ -40,27 +40,32 @@ def exercises(faults: Mapping[int, Fault], lacking: Mapping[str, Sequence[str]],
     console, buffer = make_console(color)
     common = [reason for reason in next(iter(lacking.values()), ()) if all(reason in all_ for all_ in lacking.values())]
     for reason in common:
-        console.print(Text(f"nothing can run here: {plain(reason)}", "yellow"), soft_wrap=True)
+        console.print(Text(f"nothing can run here: {plain(reason)}", "yellow"), soft_wrap=True, markup=False)
     for shape, (title, _) in needs.SHAPES.items():
         chosen = [(number, fault) for number, fault in faults.items() if fault.shape == shape]
         if not chosen:
             continue
-        console.print(Text(shape, "bold").append(f"  {title}", "not bold"), soft_wrap=True)
+        console.print(Text(shape, "bold").append(f"  {title}", "not bold"), soft_wrap=True, markup=False)
         for reason in [reason for reason in lacking.get(shape, ()) if reason not in common]:
-            console.print(Text(f"  cannot run here: {plain(reason)}", "yellow"), soft_wrap=True)
+            console.print(Text(f"  cannot run here: {plain(reason)}", "yellow"), soft_wrap=True, markup=False)
         if spoil:
             for number, fault in chosen:
-                console.print(f"  {number}  {fault.name:28} {' or '.join(fault.causes)}: {fault.what}", soft_wrap=True)
+                console.print(
+                    f"  {number}  {fault.name:28} {' or '.join(fault.causes)}: {fault.what}",
+                    soft_wrap=True,
+                    markup=False,
+                )
         else:
             for level, words in exercise.LEVELS.items():
                 alike = [_number(number, fault) for number, fault in chosen if exercise.level(fault) == level]
                 if alike:
-                    console.print(f"  {'*' * level:4} {words}", soft_wrap=True)
+                    console.print(f"  {'*' * level:4} {words}", soft_wrap=True, markup=False)
                     console.print(Padding(Text(" ".join(alike)), (0, 0, 0, 7)))
         console.print()
     console.print(
         f"One of them: {shell.program()} drill NUMBER; any that keeps a job from coming up: {shell.program()} drill",
         soft_wrap=True,
+        markup=False,
     )
     return buffer.text()
 
@@ -84,15 +89,17 @@ def call(scene: Scene, minutes: float | None) -> str:
     console.print(
         f"{time.strftime('%H:%M', time.localtime(scene.started_at))}  {_complaint(scene)} You are on call.\n",
         soft_wrap=True,
+        markup=False,
     )
     console.print(Padding(table, (0, 0, 0, 2)))
     console.print(
         f"\nA shell on a host, in another terminal (it begins where the logs are):\n\n  {shell.enter_words(made.hosts.record, hosts[0])}\n\n"
         "What may help there, beside ssh, ss, ip, ps and what else you like:\n",
         soft_wrap=True,
+        markup=False,
     )
     for words, what in _helpful(scene):
-        console.print(f"  # {what}\n  ncdiag {shlex.join(words)}", soft_wrap=True)
+        console.print(f"  # {what}\n  ncdiag {shlex.join(words)}", soft_wrap=True, markup=False)
     enter = shlex.join(shell.enter_argv(made.hosts.record, hosts[0])[:-2])
     return (
         f"{buffer.text()}\nThe same without it:\n\n  {enter}\n  (for ncdiag and ssh: --ssh-config, -F {made.ssh.config})\n\n"
