@@ -96,10 +96,8 @@ class Scene:
             return ["diagnose", *names], next(iter(self.made.hosts.hosts))
         here = alive[0]
         others = [host for host in self.made.hosts.hosts if host != here]
-        where = []
-        if self.fault.shape == "ray":
-            where = ["--ray"]
-        elif self.fault.shape != "tp2" and others:
+        where = []  # nodes of Ray are found by the process
+        if self.fault.shape in ("gloo", "nodes") and others:
             where = ["--nodes", f"ssh:{','.join(others)}"]
             where += [] if short else ["--ssh-config", str(self.made.ssh.config)]
         where += ["--stall-after", "10"] if short else []
