@@ -37,6 +37,7 @@ _IDLES = re.compile(
 _LAUNCH = re.compile(
     r"^(?:nccl\w*(?:Launch|Enqueue|Group|Fifo)\w*|doLaunches|groupLaunch|waitWorkFifoAvailable|uploadWork\w*)$"
 )
+_LOCK_FILES = re.compile(r"torch/utils/file_baton\.py|filelock/")
 LIMIT = 20_000  # stacks kept
 
 
@@ -172,7 +173,7 @@ class Stacks:
                     where,
                     order=first.line.order + 0.5,
                 )
-        elif match.stage != "unknown" and stage(match.stage).works:
+        elif match.stage != "unknown" and stage(match.stage).works and not _locked(first):
             yield Signal(
                 "slow-not-hung",
                 Says.HINT,
@@ -212,6 +213,11 @@ def _launching(stack: Stack) -> str:
         if top is not None and _LAUNCH.match(top.name) and top.file.endswith((".cc", ".cu", ".h"))
         else ""
     )
+
+
+def _locked(stack: Stack) -> bool:
+    """Whether it waits for a lock file, which a dead process may have left."""
+    return any(_LOCK_FILES.search(frame.file) for frame in stack.frames[:6])
 
 
 def _evidence(stack: Stack) -> Evidence:

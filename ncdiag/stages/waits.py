@@ -54,6 +54,7 @@ _PYTHON = (
     Rule(_ANY, CHILD, ("wait@subprocess.py",)),
     Rule(_ANY, CHILD, ("_try_wait@subprocess.py",)),
     Rule(_ANY, LOCK, ("acquire@filelock/",), "a lock file"),
+    Rule(_ANY, LOCK, ("wait@torch/utils/file_baton.py",), "a lock file of a build"),
     Rule(_ANY, LOCK, ("wait@threading.py",)),
     Rule(_ANY, LOCK, ("acquire@threading.py",)),
     Rule(_ANY, LOCK, ("__enter__@multiprocessing/synchronize.py",)),

@@ -123,16 +123,33 @@ _NOW = re.compile(r"LnkSta:.*?Width x(?P<width>\d+)")
 _BLOCK_WIDTH = re.compile(r"^\s*(?P<key>Max|Current|Device Current|Device Max|Host Max)\s*:\s*(?P<width>\d+)x\s*$")
 
 
+_WIDTH_FILE = re.compile(r"(?P<device>[\w:.-]+)/(?P<kind>current|max)_link_width(?::(?P<width>\d+))?")
+
+
 class LinkWidths:
     """Widths of PCIe links where one block says what could be and what is."""
 
-    triggers = ("Link Width", "LnkCap:", "LnkSta:")
+    triggers = ("Link Width", "LnkCap:", "LnkSta:", "current_link_width", "max_link_width")
 
     def __init__(self) -> None:
+        self._files: list[tuple[str, str]] = []
+        self._read: dict[tuple[str, str], tuple[int, Line]] = {}
         self._most: tuple[int, Line] | None = None
         self._signals: list[Signal] = []
 
     def take(self, line: Line) -> bool:
+        files = _WIDTH_FILE.findall(line.text)
+        if files:
+            self._files = [] if files[0][2] else [(device, kind) for device, kind, _ in files]
+            for device, kind, width in files:
+                if width:
+                    self._width(device, kind, int(width), line)
+            return True
+        if self._files and line.text.strip().isdigit():
+            device, kind = self._files.pop(0)
+            self._width(device, kind, int(line.text), line)
+            return True
+        self._files = []
         block = _BLOCK_WIDTH.match(line.text)
         most, now = _MOST.search(line.text), _NOW.search(line.text)
         if most or (block and block["key"] == "Max"):
@@ -140,6 +157,16 @@ class LinkWidths:
         elif (now or (block and block["key"] == "Current")) and self._most is not None:
             self._compare(int((now or block)["width"]), line)  # type: ignore[index]
         return "Link Width" in line.text or block is not None
+
+    def _width(self, device: str, kind: str, width: int, line: Line) -> None:
+        """One of the two sysfs files of a device; they are compared when both are read."""
+        if len(self._read) < 10_000:
+            self._read[(device, kind)] = width, line
+        most, now = self._read.get((device, "max")), self._read.get((device, "current"))
+        if most is not None and now is not None:
+            self._most = most
+            self._compare(*now)
+            del self._read[(device, "max")], self._read[(device, "current")]
 
     def _compare(self, width: int, line: Line) -> None:
         if self._most is not None and 0 < width < self._most[0] and len(self._signals) < 1000:
