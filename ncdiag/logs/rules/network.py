@@ -118,7 +118,7 @@ RULES = (
          remedy="set NCCL_SOCKET_IFNAME to the interface that carries the nodes' network, e.g. NCCL_SOCKET_IFNAME=eth0"),
     rule("socket-ifname-wrong", Says.HINT, "169.254.", "NCCL uses a link-local address ({peer})", r"Bootstrap ?: Using (?:\[0\])?(?P<interface>\S+?):(?P<peer>169\.254\.[\d.]+)"),
     # --- who is missing
-    rule("rank-missing", Says.STRONG, ("clients joined", "num_workers_joined="), "{have} of {want} ranks joined; rank 0 gave up waiting for the rest",
+    rule("rank-missing", Says.STRONG, ("clients joined", "num_workers_joined=", "Timed out initializing process group in store based barrier"), "{have} of {want} ranks joined; rank 0 gave up waiting for the rest",
          r"(?P<have>\d+)/(?P<want>\d+) clients joined|world_size=(?P<want2>\d+), (?:worker_count|num_workers_joined)=(?P<have2>\d+)",
          remedy="find the ranks that never started or died first: look at the launch and at the first lines of each node's log"),
     rule("rank-missing", Says.STRONG, ("RendezvousTimeoutError", "RendezvousClosedError"), "not all nodes came to torchrun's rendez-vous"),
