@@ -15,6 +15,8 @@ _STEP = re.compile(r"(?i)\b(?:steps?|iter\w*|epoch)\W{1,12}\d|\d/ *\d|\bit/s|s/i
 _PROMPT = re.compile(
     r"(?:^|[$#%>] ?)(?:\w+=\S* )*(?:sudo |time |exec )*(?P<program>mpirun|mpiexec|srun|torchrun|deepspeed|accelerate launch|vllm serve|ray start|python3? -m \S+|docker run|\S*_perf(?:_mpi)? -)"
 )
+_SHELL = re.compile(r"(?:\[?[\w.-]{1,60}@[\w.-]{1,60}[: ]\S{0,80}\]?[$#]|(?:\([\w.-]{1,40}\) ?)?[\w.-]{0,60}\$) \S")
+"""A shell's prompt with a command: what follows is another thing's output."""
 _DEATH = re.compile(
     r"Traceback \(most recent call last\)|^terminate called after|Test (?:NCCL|CUDA) failure|ChildFailedError|MPI_ABORT was invoked|noticed that process rank"
     r"|exited on signal|Exited with exit code|core dumped|^\^C|EngineCore (?:failed|encountered)|^Killed$|^Aborted|Segmentation fault|closing signal SIGTERM"
@@ -26,7 +28,9 @@ _FINISHED = re.compile(
 _ACCOUNT = re.compile(
     r"^\s*\d[\d_.+a-z]*\s.*?\b(?P<state>COMPLETED|FAILED|TIMEOUT|CANCELLED|NODE_FAIL|OUT_OF_MEMORY|OUT_OF_ME\+|PREEMPTED)\b.*?\b(?P<code>\d+:\d+)\b"
 )
-_KERNEL = re.compile(r"\bkernel:|^\[ *\d{1,8}\.\d{6}\]|\bNVRM:|mlx[45]_core")
+_KERNEL = re.compile(
+    r"\bkernel:|^\[ *\d{1,8}\.\d{6}\]|^\[\w{3} \w{3} [ \d]\d \d\d:\d\d:\d\d \d{4}\]|\bNVRM:|mlx[45]_core"
+)
 """A line of the kernel: pasted beside a run's own, it was not said in between."""
 STEPS = 3  # of a training that show it at work
 
@@ -50,7 +54,7 @@ class Life:
     """Where runs begin and end, and the steps of trainings."""
 
     triggers = (
-        "# nThread", "# Avg bus", "mpirun", "mpiexec", "srun ", "torchrun", "deepspeed ", "accelerate launch", "vllm serve", "ray start", "python -m ", "python3 -m ", "docker run", "_perf ",
+        "$ ", "]# ", "# nThread", "# Avg bus", "mpirun", "mpiexec", "srun ", "torchrun", "deepspeed ", "accelerate launch", "vllm serve", "ray start", "python -m ", "python3 -m ", "docker run", "_perf ",
         "_perf_mpi ", "Traceback (most", "terminate called", "Test NCCL failure", "Test CUDA failure", "ChildFailedError", "MPI_ABORT", "noticed that process", "exited on signal",
         "Exited with exit code", "core dumped", "^C", "EngineCore failed", "EngineCore encountered", "Killed", "Aborted", "Segmentation fault", "closing signal SIGTERM",
         "train_runtime", "raining complete", "raining is complete", "raining finished", "raining done", "inished training", "Trainer.fit` stopped", "COMPLETED", "FAILED ", "TIMEOUT ",
@@ -91,6 +95,8 @@ class Life:
             runs.append(Run(line.order))
         elif program := _launched(text):
             runs.append(Run(line.order, line, program=program))
+        elif _SHELL.match(text):
+            runs.append(Run(line.order))
         return False
 
     def end(self, source: str) -> None:

@@ -37,6 +37,7 @@ def test_results_follow(tmp_path, lines) -> None:
         (RUN, ERROR, RUN, ROWS, DONE),
         (ERROR, "mpirun noticed that process rank 1 exited on signal 11", RUN, ROWS, DONE),
         (RUN, ROWS, DONE, ERROR),
+        ("n1$ cat ucx.txt", ERROR, "user@n1:~$ cat job.log", RUN, ROWS, DONE),
     ],
 )  # fmt: skip
 def test_another_run_works(tmp_path, lines) -> None:
@@ -108,7 +109,7 @@ def test_said_again_after_the_results(tmp_path) -> None:
     assert first(tmp_path, RUN, *[ERROR] * 20, ROWS, *[ERROR] * 20)[0] == "memlock-limit"
 
 
-@pytest.mark.parametrize("stamp", ["[  812.123456] ", "Jan  1 00:00:01 n1 kernel: "])
+@pytest.mark.parametrize("stamp", ["[  812.123456] ", "[Thu Jan  1 00:00:01 2026] ", "Jan  1 00:00:01 n1 kernel: "])
 def test_a_line_of_the_kernel_is_a_fact(tmp_path, stamp: str) -> None:
     xid = f"{stamp}NVRM: Xid (PCI:0000:17:00): 79, pid=1, GPU has fallen off the bus."
     assert first(tmp_path, xid, RUN, ROWS)[0] == "gpu-hardware-fault"
