@@ -75,7 +75,7 @@ def reach(
     """Tests the nodes of a snapshot against each other. Raises click.UsageError when they cannot be."""
     from ncdiag.fleet.remote import RemoteFleet
     from ncdiag.reach import run
-    from ncdiag.reach.targets import ray_worker_port
+    from ncdiag.reach.targets import ray_ports
 
     findings: list[Finding] = []
     try:
@@ -86,9 +86,9 @@ def reach(
             )
         found = run.members(snapshot, everything, interface)
         findings += run.left_out(snapshot, found, wanted)
+        labels = ray_ports(snapshot, random.Random())
         for what, members in found.items():
             with Progress(len(members), quiet) as progress:
-                labels = ray_worker_port(snapshot, random.Random()) if any(one.services for one in members) else {}
                 findings += run.test(fleet, what, members, wanted, progress.step, labels=labels)
     except FleetError as error:
         raise click.UsageError(str(error)) from None

@@ -60,13 +60,16 @@ def _same(one: str, other: str) -> bool:
         return False
 
 
-def ray_worker_port(snapshot: Snapshot, source: random.Random) -> dict[int, str]:
-    """One port out of the range from which all raylets give their workers theirs -> what it stands for; empty without Ray or range."""
-    ranges = {
-        tuple(one["worker_ports"])
-        for node in snapshot.nodes
-        for one in [_raylet(snapshot, node)]
-        if one and one["worker_ports"]
-    }
+def ray_ports(snapshot: Snapshot, source: random.Random) -> dict[int, str]:
+    """Further ports to be tested for Ray, and what each stands for.
+
+    Where it runs, one out of the range from which all raylets give their workers theirs; before it is started, the head's of RAY_ADDRESS.
+    """
+    raylets = [one for node in snapshot.nodes for one in [_raylet(snapshot, node)] if one]
+    if not raylets:
+        told = [(snapshot.facts(node, "framework-environment") or {}).get("environ") or {} for node in snapshot.nodes]
+        ports = {environ.get("RAY_ADDRESS", "").rpartition(":")[2] for environ in told}
+        return {int(port): "Ray's head, by RAY_ADDRESS" for port in ports if port.isdigit() and 0 < int(port) < 1 << 16}
+    ranges = [one["worker_ports"] for one in raylets if one["worker_ports"]]
     low, high = max((one[0] for one in ranges), default=1), min((one[1] for one in ranges), default=0)
     return {source.randint(low, high): f"one of Ray's worker ports {low} to {high}"} if low <= high else {}

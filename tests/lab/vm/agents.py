@@ -26,7 +26,7 @@ Lane = tuple[int, int]
 
 def test(lanes: Sequence[Lane], mtu: int = 1500) -> dict[str, Any]:
     """What was asked of the agents and what each told, in the order of ADDRESSES."""
-    nodes = [
+    nodes: list[dict[str, Any]] = [
         {"address": address, "hostname": f"host{side}", "mtu": mtu, "offset_s": 0.0, "services": {},
          "rdma": [{"device": f"rxe{side}", "number": 1, "link_layer": "Ethernet", "gid_index": lane[side], "tc": 0, "sl": 0, "pkey": 0}
                   for lane in lanes]}

@@ -17,13 +17,12 @@ from typing import Any
 
 sys.path.insert(0, "/lab")
 
-import agents
-
 from ncdiag import registry
 from ncdiag.collect import collect
 from ncdiag.host import Host
 from ncdiag.nccl import gid
 from ncdiag.record import Recorder
+from tests.lab.vm import agents
 
 CONCERNED = (
     "interfaces",

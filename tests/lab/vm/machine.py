@@ -41,7 +41,8 @@ def _sources() -> dict[str, bytes]:
     }
     found = {place: path for place, path in found.items() if not place.startswith("lab/ncdiag/probes/")}
     found.update({f"lab/{place}": path for place, path in probes.items()})
-    found.update({f"lab/{name}": str(HERE / name) for name in ("guest.py", "agents.py")})
+    found["lab/guest.py"] = str(HERE / "guest.py")
+    found["lab/tests/lab/vm/agents.py"] = str(HERE / "agents.py")
     return {place: Path(path).read_bytes() for place, path in found.items()}
 
 
