@@ -25,7 +25,7 @@ def verdict(answers: Sequence[Mapping[str, Any]]) -> Verdict:
 
 
 def moves(answers: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether a program that is of no engine works: a copy of the weights before the start, say."""
+    """Whether a program works that is of no engine, or not yet: a copy of the weights before the start, an import of a Ray worker."""
     moved = [Progress(**program["progress"]) for program in _programs(answers) if program.get("progress")]
     return any(activity.busy(progress) or activity.moves_data(progress) for progress in moved)
 

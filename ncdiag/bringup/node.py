@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import threading
 import time
 import zlib
@@ -32,6 +33,7 @@ _ENGINE = ("api-server", "engine-core", "worker", "headless", "ray-worker", "coo
 _REMEMBERED = ("worker", "ray-worker", "script", "engine-core", "headless", "api-server")
 POLL_S = 0.05
 _TASK = "ray::ncdiag"
+_IDLE = re.compile(r"^ray::IDLE|ray/_private/workers/default_worker\.py")
 
 
 class Node:
@@ -67,7 +69,8 @@ class Node:
 
         The answer: `node`, `states`, `logs` (name -> last lines), `job` (of Ray), `notes`, `ended_ago_s` (pid -> seconds since its end), `oom_kills`,
         of a started command `own` (all pids that were ever below it) and `strangers` (of the same engine, but not below it),
-        and where nothing of an engine is among the descendants, `others`: what they are, each with pid, command, state, wchan and `progress` since the last look.
+        and where nothing of an engine is among the descendants, or a Ray job is meant, `others`: what else is there, each with pid, command,
+        state, wchan and `progress` since the last look.
         """
         answer: Dict[str, Any] = {
             "node": self.host.node,
@@ -85,7 +88,9 @@ class Node:
                 states = self._sample(machine, pids, own, request, answer)
             except FamilyError as error:
                 answer["notes"].append(str(error))
-        elif request.get("guard") or request.get("pids"):
+        if request.get("ray"):
+            answer["others"] = self._beside.look(self._becoming_workers(machine, request))
+        elif not pids and (request.get("guard") or request.get("pids")):
             answer["others"] = self._others(machine, request)
         states += self._ended(states)
         answer["states"] = [state.as_dict() for state in states]
@@ -112,6 +117,7 @@ class Node:
             "gone": [_bare(state) for state in self._gone.values()],
             "files": list(self._files),
             "seen": {str(pid): times for pid, times in self._seen.items()},
+            "beside": {str(pid): asdict(counters) for pid, counters in self._beside.counters.items()},
         }
 
     def remember(self, memory: Mapping[str, Any]) -> None:
@@ -122,6 +128,7 @@ class Node:
         self._gone = {state.pid: state for state in map(RankState.from_dict, memory["gone"])}
         self._files = dict.fromkeys(memory["files"])
         self._seen = {int(pid): times for pid, times in memory["seen"].items()}
+        self._beside.counters = {int(pid): progress.Counters(**counters) for pid, counters in memory["beside"].items()}
 
     def _sample(
         self, machine: Machine, pids: List[int], own: Set[int], request: Mapping[str, Any], answer: Dict[str, Any]
@@ -228,6 +235,13 @@ class Node:
         chosen = {proc.pid: proc for top in tops for proc in machine.below(top)}
         chosen.update({top: machine.processes[top] for top in tops if top in machine.processes})
         return self._beside.look(proc for pid, proc in chosen.items() if pid != request.get("guard"))
+
+    def _becoming_workers(self, machine: Machine, request: Mapping[str, Any]) -> List[Proc]:
+        """Ray's processes of the job that have no task yet: they import the engine before they take the name of its workers."""
+        jobs = (request.get("job"), ray.NO_JOB)
+        procs = [machine.get(pid) for pid in machine.processes] if request.get("job") else []
+        idle = [proc for proc in procs if proc is not None and _IDLE.search(proc.command) and self._near(proc.pid)]
+        return [proc for proc in idle if ray.job_of(self.host, proc) in jobs]
 
     def _search(self, machine: Machine, request: Mapping[str, Any]) -> List[int]:
         """Without a pid: who meets at the same place, who is of the same Ray job, else every engine of several nodes."""

@@ -1,4 +1,4 @@
-"""What runs below a started command where nothing of an engine does. Travels to nodes: standard library, Python 3.8."""
+"""Processes that are of no engine, or not yet: what runs below a command beside it. Travels to nodes: standard library, Python 3.8."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from ncdiag.host import Host, HostError
 from ncdiag.processes import kernel, progress
 from ncdiag.processes.proc import Proc
 
-MOST = 10
-"""Processes that are told."""
+MOST = 64
+"""Processes that are told, the youngest ones."""
 
 
 class Others:
@@ -19,18 +19,18 @@ class Others:
 
     def __init__(self, host: Host) -> None:
         self._host = host
-        self._counters: Dict[int, progress.Counters] = {}
+        self.counters: Dict[int, progress.Counters] = {}
 
     def look(self, processes: Iterable[Proc]) -> List[Dict[str, Any]]:
-        """The first of them, each with `pid`, `command`, `state`, `wchan` and `progress`."""
+        """The youngest of them, oldest first, each with `pid`, `command`, `state`, `wchan` and `progress`."""
         alive = [proc for proc in processes if proc.state not in ("Z", "X")]
-        return [self._of(proc) for proc in sorted(alive, key=lambda proc: proc.pid)[:MOST]]
+        return [self._of(proc) for proc in sorted(alive, key=lambda proc: (proc.start_ticks, proc.pid))[-MOST:]]
 
     def _of(self, proc: Proc) -> Dict[str, Any]:
         now, moved = progress.look(self._host, proc.pid), None
         if now is not None:
-            moved = progress.between(self._counters.get(proc.pid) or self._at_birth(proc, now), now)
-            self._counters[proc.pid] = now
+            moved = progress.between(self.counters.get(proc.pid) or self._at_birth(proc, now), now)
+            self.counters[proc.pid] = now
         return {
             "pid": proc.pid,
             "command": redact.text(proc.command)[:200],

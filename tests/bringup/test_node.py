@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
+from pathlib import Path
 
 import pytest
 
+from ncdiag.bringup import no_engine
 from ncdiag.bringup.node import Node
 from ncdiag.model import RankState
 
@@ -54,3 +57,24 @@ def test_a_process_that_is_missed_once_is_looked_for_again() -> None:
     process.kill()
     process.wait()
     assert [found.state for found in node._ended([])] == ["gone"]
+
+
+def test_a_ray_worker_that_imports_before_it_has_a_name_is_told_with_its_progress(tmp_path: Path) -> None:
+    """It shows as `ray::IDLE`, and the name of its log tells its job."""
+    log = tmp_path / "worker-0123456789abcdef-02000000-77.err"
+    busy = "while True: sum(range(1000))"
+    with open(log, "wb") as err:
+        argv = ["ray::IDLE", "-c", busy]
+        process = subprocess.Popen(argv, executable=sys.executable, stderr=err)
+    try:
+        node = Node()
+        node.look({"ray": True, "job": "02000000"})
+        time.sleep(1.0)
+        again = Node()
+        again.remember(node.memory())
+        (told,) = again.look({"ray": True, "job": "02000000"})["others"]
+        assert told["pid"] == process.pid and no_engine.moves([{"others": [told]}])
+        assert again.look({"ray": True, "job": "03000000"})["others"] == []
+    finally:
+        process.kill()
+        process.wait()
