@@ -7,7 +7,7 @@ from typing import List, Optional, Sequence
 from ncdiag import stages
 from ncdiag.hang import activity
 from ncdiag.hang.claims import LIKELY, POSSIBLE, Claim, claim, seen
-from ncdiag.hang.idle import idlers
+from ncdiag.hang.idle import idlers, in_a_group
 from ncdiag.hang.remaining import remaining
 from ncdiag.hang.scene import Scene, View
 from ncdiag.model import Evidence
@@ -30,7 +30,7 @@ def calm(scene: Scene, claims: Sequence[Claim]) -> Optional[Claim]:
     above = scene.managers if not scene.ranks or scene.absent else []
     moving = [view for view in (*scene.ranks, *above) if view.verdict == "progressing"]
     if moving and not any(found.culprits or found.absent for found in claims):
-        return _at_work(members, moving)
+        return _lone(moving[0]) if len(members) == 1 and not in_a_group(scene.views) else _at_work(members, moving)
     busy = any(
         view.stage in ("engine-init", "message-queues") or view.stage.startswith("wait") for view in scene.managers
     )
@@ -59,6 +59,15 @@ def _at_work(members: Sequence[View], moving: Sequence[View]) -> Claim:
         )
     first = min((view.stage for view in moving), key=stages.order)
     return claim("slow-not-hung", confidence, _words(moving), evidence, where={"stage": first})
+
+
+def _lone(view: View) -> Claim:
+    """A program that nobody waits for, at work: whether it gets anywhere is not seen from outside."""
+    rate = activity.rate(view.state.progress)
+    moves = activity.moves_data(view.state.progress) if view.state.progress else False
+    doubt = "" if moves else "; it reads, writes and allocates nothing, so an endless loop looks the same"
+    text = f"{view.name} is at work" + (f" ({rate})" if rate else "") + f", and nobody is seen to wait for it{doubt}"
+    return claim("healthy", LIKELY if moves else POSSIBLE, text, [seen(view)], where={})
 
 
 def _plainly(view: View) -> bool:

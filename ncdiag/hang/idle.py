@@ -13,14 +13,13 @@ from ncdiag.model import Evidence, Frame
 from ncdiag.stages.idle import TASKS
 from ncdiag.stages.match import Rule, first
 from ncdiag.stages.order import GPU, LOCK, ORDERS, PEERS, PIPE, QUEUE, SLEEP, SOCKET, STORE, WAITING
-from ncdiag.stages.threads import frames_of, main_thread
+from ncdiag.stages.threads import frames_of, is_user, main_thread
 
 _RESULT = tuple(
     Rule("program", None, (frame,))
     for frame in (
         "get@multiprocessing/pool.py",
         "next@multiprocessing/pool.py",
-        "join@multiprocessing/pool.py",
         "result@concurrent/futures/_base.py",
         "wait@concurrent/futures/_base.py",
         "as_completed@concurrent/futures/_base.py",
@@ -30,6 +29,11 @@ _RESULT = tuple(
     )
 )
 """A program that waits for what its workers work on."""
+
+_END = tuple(
+    Rule("program", None, (frame,)) for frame in ("join@multiprocessing/pool.py", "join@multiprocessing/process.py")
+)
+"""A program that waits for its workers to end."""
 
 _BY_NATURE = (
     "wait@threading.py",
@@ -54,8 +58,8 @@ def in_a_group(views: Sequence[View]) -> bool:
 
 
 def waits_for_a_result(view: View) -> bool:
-    """Whether a program waits for what its workers work on."""
-    return first(_RESULT, _main(view)) is not None
+    """Whether a program waits for what its workers work on, or for them to end."""
+    return first(_RESULT + _END, _main(view)) is not None
 
 
 def waits_by_nature(view: View) -> bool:
@@ -94,7 +98,9 @@ def idlers(scene: Scene) -> Optional[Claim]:
     if parents:
         return _open_end(f"{who}, so none of them is late; {_above(parents[0])}", evidence)
     if busy:
-        text = f"{names(busy)} {_verb(busy)} for requests and holds open connections; whether one of them is stuck inside cannot be told"
+        places = [text for view in busy for text in _threads_at_work(view)]
+        told = f"a thread of it is at {places[0]}" if places else "whether one of them is stuck inside cannot be told"
+        text = f"{names(busy)} {_verb(busy)} for requests and holds open connections; {told}"
         return _open_end(text, [seen(view) for view in busy[:2]])
     return claim("healthy", LIKELY, f"{who}, and nobody is late", evidence, where={})
 
@@ -135,6 +141,8 @@ def _open_end(summary: str, evidence: Sequence[Evidence]) -> Claim:
 def _above(view: View) -> str:
     on = f" and waits for {WAITING[view.match.waiting]}" if view.match.waiting else ""
     text = f"{view.name} is at {_place(view)}{on}"
+    if first(_END, _main(view)) is not None:
+        return f"{text}: it waits for its workers to end, and they wait for work; see who has to tell them that there is no more"
     if waits_for_a_result(view):
         return f"{text}: it waits for a result, and no worker works on one; a task may be lost, as when its worker was killed"
     return f"{text}: whether it is meant to wait there cannot be told from outside"
@@ -165,6 +173,14 @@ def _open(view: View) -> bool:
     return any(
         socket.state == "ESTABLISHED" and socket.local.rsplit(":", 1)[-1] in ports for socket in view.state.sockets
     )
+
+
+def _threads_at_work(view: View) -> List[str]:
+    """Where the threads beside the main one are in code of the program: requests that are served, or stuck."""
+    main = main_thread(view.state.threads)
+    others = [frames_of(thread) for thread in view.state.threads if thread is not main]
+    own = [next((frame for frame in stack if is_user(frame)), None) for stack in others]
+    return [f"{frame.name} ({frame.file.rsplit('/', 1)[-1]}:{frame.line})" for frame in own if frame is not None]
 
 
 def unnamed(views: Sequence[View], does: Sequence[str]) -> Claim:

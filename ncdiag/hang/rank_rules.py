@@ -128,6 +128,9 @@ def outside(scene: Scene, picture: Picture) -> Iterator[Claim]:
             stuck.append(view)
     if not held_up and not group:
         stuck = [view for view in stuck if not waits_by_nature(view) or any(map(at_semaphore, stuck))]
+        if len(stuck) == 1:  # whoever started it and waits for it is held up
+            held_up = [view for view in above if waits_for_a_result(view)]
+            pool = pool or bool(held_up)
     yield from _several(stuck, held_up, _alone(scene), pool)
 
 

@@ -132,6 +132,8 @@ def _verdict(state: RankState, match: stages.StageMatch, waiting: Optional[str])
         return "progressing" if progress is not None and _takes_turns(waiting, letter, progress) else "waiting"
     if progress is None or (waiting in (DISK, HUB) and not progress.io_known):
         return "unknown"
+    if letter == "R" and waiting is None and activity.cpu_share(progress) >= activity.WOKEN:
+        return "progressing"  # it would run more if others let it
     if _moves(progress) or (progress.frames_changed and (waiting not in _FOR_GOOD or match.waiting is None)):
         return "progressing"
     return "stuck" if match.stage != "unknown" or waiting is not None else "unknown"

@@ -53,6 +53,9 @@ def verdict(pid: int) -> Verdict:
     ("thread_queue", "unknown", "nobody is seen to wait for it"),
     ("prefork", "healthy", "nobody is late"),
     ("server_with_a_request", "unknown", "holds open connections"),
+    ("server_that_is_stuck", "unknown", "Handler.do_GET (idle.py:"),
+    ("joins_idle_workers", "unknown", "see who has to tell them that there is no more"),
+    ("lonely_loop", "healthy", "an endless loop looks the same"),
     ("full_queue", "unknown", "the reader of a queue that is full"),
 ])  # fmt: skip
 def test_who_waits_for_work_is_not_accused(tmp_path: Path, fault: str, kind: str, said: str) -> None:
@@ -82,6 +85,13 @@ def test_a_task_that_does_not_end_is_named_and_its_idle_neighbours_are_not(tmp_p
         told = verdict(pid)
     assert told.kind == "hang" and told.causes[0].confidence == "possible"
     assert len(told.culprits) == 1 and told.culprits[0].waits_for == "a sleep to end", told.summary
+
+
+def test_a_child_that_is_stuck_holds_up_who_joins_it(tmp_path: Path) -> None:
+    with idle("joins_a_stuck_child", tmp_path) as pid:
+        told = verdict(pid)
+    assert told.kind == "hang" and told.causes[0].confidence == "possible" and len(told.culprits) == 1
+    assert f"launcher ({told.culprits[0].node}, pid {pid}) only waits for it" in told.summary
 
 
 @pytest.mark.parametrize(("fault", "kind"), [("file_lock", "flock"), ("record_lock", "fcntl lock")])

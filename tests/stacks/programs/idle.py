@@ -136,6 +136,55 @@ def server_with_a_request():
         waiting.select()
 
 
+def server_that_is_stuck():
+    import http.server
+
+    held = threading.Lock()
+    held.acquire()
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            held.acquire()
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    connection = socket.create_connection(server.server_address)
+    connection.sendall(b"GET / HTTP/1.0\r\n\r\n")
+    threading.Thread(target=ready, args=(0.5,)).start()
+    server.serve_forever()
+
+
+def lonely_loop():
+    ready()
+    works()
+
+
+def never_ends(lock):
+    bound()
+    lock.acquire()
+    lock.acquire()
+
+
+def joins_a_stuck_child():
+    child = CONTEXT.Process(target=never_ends, args=(threading.Lock(),))
+    child.start()
+    ready()
+    child.join()
+
+
+def take(tasks):
+    bound()
+    while tasks.get() is not None:
+        pass
+
+
+def joins_idle_workers():
+    tasks = CONTEXT.Queue()
+    workers = [CONTEXT.Process(target=take, args=(tasks,)) for _ in range(2)]
+    [worker.start() for worker in workers]
+    ready()
+    [worker.join() for worker in workers]
+
+
 def produce(tasks):
     bound()
     while True:
