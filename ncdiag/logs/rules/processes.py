@@ -5,6 +5,8 @@ from __future__ import annotations
 from ncdiag.explain import Says
 from ncdiag.logs.model import rule
 
+_ROW = r"^\s*\d+(?:[._+]\S*)?\s.*\s(?P<state>{})(?: by \d+)?\s.*?\b\d{{1,3}}:\d{{1,3}}\b"  # of sacct
+
 RULES = (
     # --- death
     rule("rank-died", Says.STRONG, ("segfault at", "general protection fault", "trap invalid opcode", "Fatal Python error: Segmentation fault", "Fatal Python error: Illegal instruction", "Caught signal 11", "Segmentation fault", "core dumped", "SIGSEGV", "signal 11"),
@@ -32,6 +34,9 @@ RULES = (
     rule("killed-by-scheduler", Says.NAMED, ("DUE TO TIME LIMIT", "DUE TO PREEMPTION", "DUE TO NODE FAILURE", "DUE TO JOB REQUEUE", "TERM_RUNLIMIT", "exceeded limit of walltime", "walltime exceeded", "job killed: walltime", "Evicted", "DeadlineExceeded", "preempted", "PreemptionByScheduler", "spot instance interruption", "Preempting", "TerminationByKubelet", "Preempted", "imminent node shutdown", "PREEMPTED", "is evicted, because of"),
          "the scheduler ended the job", r"DUE TO|RUNLIMIT|walltime|is evicted, because of|(?:[Rr]eason\W+|Warning +|\d/\d +|phase\W+)Evicted\b|node shutdown|^\s*\d[\w.+]*\s.*\sPREEMPTED\b|(?:job|pod|Job|reason\S*).*DeadlineExceeded|DeadlineExceeded.*(?:Job|active longer)|[Pp]reempt|interruption|TerminationByKubelet", unless=r"(?i)Sequence group|is preempted by|PreemptionMode|request|scheduler\.py|vllm|recompute|grpc|StatusCode|num_preempt|preemption_mode|Waiting up to|TASK.* EXITED|low on resource",
          remedy="a longer time limit, another partition or priority; look at the scheduler's accounting for the reason"),
+    rule("killed-by-scheduler", Says.HINT, (" TIMEOUT ", " CANCELLED ", " CANCELLED+ ", " DEADLINE "), "Slurm's accounting: {state}; the time limit, or somebody, ended the job", _ROW.format(r"TIMEOUT|CANCELLED\+?|DEADLINE"), candidates=("rank-stuck-outside-collective",)),
+    rule("killed-by-scheduler", Says.STRONG, (" NODE_FAIL ", " BOOT_FAIL "), "Slurm's accounting: {state}; a node of the job was lost", _ROW.format(r"NODE_FAIL|BOOT_FAIL"), candidates=("rank-died",)),
+    rule("", Says.SYMPTOM, (" FAILED ",), "Slurm's accounting: the job or one of its steps failed", _ROW.format(r"FAILED"), candidates=("rank-died", "engine-exception")),
     rule("killed-by-scheduler", Says.STRONG, ("evicting pod ", " drained"), "the node was drained: its pods were evicted", r"evicting pod [\w.-]+/[\w.-]+|node/\S+ drained"),
     rule("killed-by-scheduler", Says.STRONG, ("DisruptionTarget", "DeletionByTaintManager", "TaintManagerEviction", "EvictionByEvictionAPI", "DeletionByPodGC"), "Kubernetes took the pod off its node ({what})",
          r"(?P<what>DisruptionTarget\W+True|DeletionBy\w+|TaintManagerEviction|EvictionByEvictionAPI)", candidates=("rank-died",), remedy="kubectl describe pod and get events tell who: preemption, drain, taint or a node that was lost"),
