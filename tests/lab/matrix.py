@@ -1,5 +1,5 @@
 """Runs faults against real engines and says what ncdiag made of each: python -m tests.lab.matrix [--times N] [--save FILE] [NAME…]
-    python -m tests.lab.matrix --table FILE            the table of benchmarks/fault-matrix.md from what was saved
+    python -m tests.lab.matrix --table benchmarks/fault-matrix.jsonl    the table of benchmarks/fault-matrix.md from what was saved
 
 NAME: a fault (`nodes-port-dropped`), a shape (`gloo`), or nothing for all. Needs root, and NCDIAG_LAB_PYTHON for the engines.
 """
@@ -18,6 +18,9 @@ from ncdiag.drill.attempt import record, run
 from ncdiag.drill.faults import FAULTS
 from ncdiag.suggest import did_you_mean
 
+ROOMS = ("healthy", "network", "layout", "addresses", "ranks", "storage", "files", "versions", "earlier", "ray")
+"""The order of the table: faults of one kind together."""
+
 
 def table(saved: Path) -> str:
     """Markdown: one line a fault, with its last result; how often it was right, where it ran several times."""
@@ -29,7 +32,7 @@ def table(saved: Path) -> str:
         "| fault | broken | said | where | stage | verdict after | answer |",
         "| --- | --- | --- | --- | --- | --- | --- |",
     ]
-    for name, fault in FAULTS.items():
+    for name, fault in sorted(FAULTS.items(), key=lambda item: ROOMS.index(item[1].break_it.__module__.split(".")[-1])):
         runs = rows.get(name, [])
         if not runs:
             lines.append(f"| {name} | {fault.what} | | | | | not run |")
@@ -38,6 +41,7 @@ def table(saved: Path) -> str:
         where = ", ".join(f"{key} {last['where'][key]}" for key in ("node", "rank") if key in last["where"])
         said = f"{last['cause']} ({last['confidence']})" if last["cause"] else f"nothing; {last['outcome']}"
         after = f"{last['verdict_s']:.0f} s" if last["verdict_s"] else ("at its end" if last["cause"] else "")
+        after = "" if last["confidence"] == "before the start" else after
         right = sum(run["right"] for run in runs)
         answer = ("right" if last["right"] else "**wrong**: " + "; ".join(last["wrong"])) + (
             f" ({right} of {len(runs)})" if len(runs) > 1 else ""
