@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -32,6 +33,8 @@ _KERNEL = re.compile(
     r"\bkernel:|^\[ *\d{1,8}\.\d{6}\]|^\[\w{3} \w{3} [ \d]\d \d\d:\d\d:\d\d \d{4}\]|\bNVRM:|mlx[45]_core"
 )
 """A line of the kernel: pasted beside a run's own, it was not said in between."""
+_NUMBER = re.compile(r"(?i)\b(?:steps?|iter\w*)\W{1,12}(\d+)")
+_ANSWER = re.compile(r'" 200 OK|generation throughput: (?!0\.0 )[\d.]+|gen throughput \(token/s\): [1-9]')
 STEPS = 3  # of a training that show it at work
 
 
@@ -58,11 +61,17 @@ class Life:
         "_perf_mpi ", "Traceback (most", "terminate called", "Test NCCL failure", "Test CUDA failure", "ChildFailedError", "MPI_ABORT", "noticed that process", "exited on signal",
         "Exited with exit code", "core dumped", "^C", "EngineCore failed", "EngineCore encountered", "Killed", "Aborted", "Segmentation fault", "closing signal SIGTERM",
         "train_runtime", "raining complete", "raining is complete", "raining finished", "raining done", "inished training", "Trainer.fit` stopped", "COMPLETED", "FAILED ", "TIMEOUT ",
+        '" 200 OK', "generation throughput", "gen throughput",
         "loss ", "loss:", "loss=", "loss'", 'loss"', "Loss:", "Loss ",
     )  # fmt: skip
     runs: dict[str, list[Run]] = field(default_factory=dict)
     stepped: Line | None = None
     """The last step of a training that had made some."""
+    _recent: dict[str, deque[float]] = field(default_factory=dict)
+    """Source -> orders of its last steps or answers."""
+    _again: dict[str, float] = field(default_factory=dict)
+    """Source -> order of the last line at which a training counted from an earlier step again, or something died."""
+    _number: dict[str, int] = field(default_factory=dict)
     _finished: dict[str, float] = field(default_factory=dict)
     """Source -> order of the line with which a training came to its end."""
     _accounted: set[str] = field(default_factory=set)
@@ -72,6 +81,7 @@ class Life:
         runs = self.runs.setdefault(line.source, [Run(-1.0)])
         text = line.text
         if trains(text):
+            self._count(line)
             runs[-1].steps += 1
             of = _OF.search(text)
             self._finished.pop(line.source, None)
@@ -79,6 +89,8 @@ class Life:
                 self._finished[line.source] = line.order
             if runs[-1].steps >= STEPS:
                 self.stepped = line
+        elif _ANSWER.search(text):
+            self._recent.setdefault(line.source, deque(maxlen=STEPS)).append(line.order)
         elif _FINISHED.search(text):
             self._finished[line.source] = line.order
         elif account := _ACCOUNT.match(text):
@@ -92,6 +104,8 @@ class Life:
             runs[-1].line = runs[-1].line or line
         elif _DEATH.search(text):
             runs[-1].died = True
+            if "Traceback" not in text:
+                self._again[line.source] = line.order
             runs.append(Run(line.order))
         elif program := _launched(text):
             runs.append(Run(line.order, line, program=program))
@@ -99,11 +113,24 @@ class Life:
             runs.append(Run(line.order))
         return False
 
+    def _count(self, line: Line) -> None:
+        number = _NUMBER.search(line.text)
+        if number is not None:
+            if int(number[1]) < self._number.get(line.source, 0):
+                self._again[line.source] = line.order
+            self._number[line.source] = int(number[1])
+        self._recent.setdefault(line.source, deque(maxlen=STEPS)).append(line.order)
+
     def end(self, source: str) -> None:
         pass
 
     def signals(self) -> Iterator[Signal]:
         yield from ()
+
+    def went_on(self, source: str, order: float) -> bool:
+        """Whether several steps or answers follow a place of a source, with no death and no second start after it: an exception there was caught."""
+        recent = self._recent.get(source, ())
+        return len(recent) == STEPS and recent[0] > order > self._again.get(source, -1.0)
 
     def same_run(self, source: str, one: float, other: float) -> bool:
         """Whether no run begins or ends between two places of a source."""
