@@ -17,6 +17,9 @@ from ncdiag.logs.vllm import ORDER
 from ncdiag.model import Evidence
 from ncdiag.nccl.log_facts import NcclFacts
 
+_FULL = ("kv-cache-no-memory", "gpu-memory-exhausted")
+_TIME_LIMIT = re.compile(r"(?i)time ?limit|walltime|deadline")
+
 
 def refine(
     found: Sequence[Signal],
@@ -30,11 +33,13 @@ def refine(
     signals = _without_the_end(found, readers)
     _unlimited(signals, readers)
     _manager_runs(signals, readers)
+    _same_device(signals, readers)
     _no_gpu(signals, ray)
     _some_devices(signals, facts)
     _path_explained(signals)
     _switched_off(signals, readers)
     _ended_while_waiting(signals, readers)
+    _limit_after_a_fault(signals)
     signals.extend(
         [*_left_over(signals, readers), *_waited_for_load(signals, readers), *_waited_for_work(signals, readers)]
     )
@@ -78,6 +83,23 @@ def _manager_runs(signals: Sequence[Signal], readers: Readers) -> None:
     for signal in signals:
         if signal.cause == "fabric-manager-not-running":
             signal.says = Says.HINT
+
+
+def _same_device(signals: Sequence[Signal], readers: Readers) -> None:
+    """A port that is not active, or of another MTU than its peer, on the very device whose packets are not acknowledged: that is what ends the job."""
+    failing = {
+        str(signal.where.get("device", "")).partition(":")[0]
+        for signal in signals
+        if signal.cause == "ib-path-unreachable" and not signal.condition
+    } - {""}
+    for signal in signals:
+        at = signal.evidence[0] if signal.evidence else None
+        device = readers.verbs.inactive.get((at.source, at.line or 0)) if at else None
+        if signal.cause == "mtu-mismatch":
+            device = str(signal.where.get("device", ""))
+        if device in failing and signal.cause in ("ib-link-or-hca-fault", "mtu-mismatch"):
+            signal.condition = False
+            signal.where.setdefault("device", device)
 
 
 def _no_gpu(signals: Sequence[Signal], ray: bool) -> None:
@@ -137,10 +159,32 @@ def _ended_while_waiting(signals: Sequence[Signal], readers: Readers) -> None:
                 signal.cause, signal.says, signal.candidates = "", Says.SYMPTOM, ("slow-not-hung",)
 
 
+def _limit_after_a_fault(signals: Sequence[Signal]) -> None:
+    """A job that ran into its time limit after something had broken in it hung until then."""
+    for signal in signals:
+        item = signal.evidence[0] if signal.evidence else None
+        if signal.cause != "killed-by-scheduler" or item is None or not _TIME_LIMIT.search(item.text):
+            continue
+        if any(
+            other.says >= Says.STRONG
+            and not other.condition
+            and other.cause != signal.cause
+            and other.evidence[0].source == item.source
+            and other.order < signal.order
+            for other in signals
+        ):
+            signal.says = min(signal.says, Says.STRONG)
+
+
 def _left_over(signals: Sequence[Signal], readers: Readers) -> Iterator[Signal]:
     """A table of sockets shows an engine's process at the port that is taken, or one of processes shows workers without their engine: perhaps an earlier run."""
+    full = [signal for signal in signals if signal.cause in _FULL and not signal.condition]
     occupied = next((signal for signal in signals if signal.cause in ("gpu-memory-occupied", "port-in-use")), None)
     orphans = readers.processes.orphans
+    if orphans and occupied is None and full:
+        occupied = full[0]
+        for signal in full:
+            signal.says = min(signal.says, Says.STRONG)
     if orphans and (occupied is not None or readers.smi.holders & set(orphans)):
         lines = [line.evidence() for line in list(orphans.values())[:4]]
         yield Signal(
@@ -248,7 +292,7 @@ def _outcome(
     if ending and (done is None or last > done.order or any(signal.says >= Says.HINT for signal in ending)):
         return
     if slow is not None and starts.ready is not None:
-        yield slow
+        yield slow if done is None else replace(slow, order=min(slow.order, done.order - 0.5))
     if done is not None:
         yield Signal(
             "healthy", Says.STRONG, "it came up and worked", [done.evidence()], condition=True, order=done.order

@@ -39,8 +39,9 @@ MARKERS: tuple[tuple[str, str], ...] = (
     ("init engine (profile", "engine-ready"),
     ("Application startup complete", "ready"),
     ("The server is fired up and ready to roll", "ready"),
+    ("Started GRPCInferenceService at", "ready"),
 )
-"""Literal -> stage, in the order of a start. Source: vLLM 0.6.6 to 0.33, SGLang 0.4."""
+"""Literal -> stage, in the order of a start. Source: vLLM 0.6.6 to 0.33, SGLang 0.4, Triton 2."""
 
 ORDER = list(dict.fromkeys(stage for _, stage in MARKERS))
 _VERSION = re.compile(
@@ -74,6 +75,7 @@ WORKED = (
     "tokens/sec",
     "Throughput: ",
     "samples per second",
+    "RunningAvgSamplesPerSec=",
     "Benchmark duration (s)",
     "Output token throughput",
     "Training complete",

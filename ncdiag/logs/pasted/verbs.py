@@ -1,4 +1,4 @@
-"""`ibv_devinfo`, `ibstat`, `ibstatus`: ports of one device name with different MTU, fabrics that are mixed; and whether all ports are up.
+"""`ibv_devinfo`, `ibstat`, `ibstatus`: ports of one device name with different MTU or one model with different rates, fabrics that are mixed; and whether all ports are up.
 
 Output of several nodes may follow each other in one file.
 """
@@ -18,6 +18,9 @@ _STATE = re.compile(
     r"^\s*(?:state|State):\s*(?:\d: )?(?P<state>PORT_ACTIVE|ACTIVE|Active|PORT_DOWN|DOWN|Down|PORT_INIT|INIT|Initializing|Armed|PORT_ARMED)\b"
 )
 
+_KIND = re.compile(r"^\s*CA type:\s*(?P<kind>\S+)")
+_RATE = re.compile(r"^\s*Rate:\s*(?P<rate>\d+)\b")
+
 _OFF = re.compile(r"(?i)phys(?:ical)?[ _]state:\s*(?:\d: )?Disabled")
 
 
@@ -31,6 +34,11 @@ class Verbs:
         self._mtus: dict[str, dict[int, Line]] = {}
         self._layers: dict[str, Line] = {}
         self._states: dict[str, Line] = {}
+        self._kind = ""
+        self._active = False
+        self._rates: dict[tuple[str, str], list[tuple[int, str, Line]]] = {}
+        self.inactive: dict[tuple[str, int], str] = {}
+        """`(source, line)` of the states of ports that are not active -> device."""
         self._down: Line | None = None
         self.off: set[tuple[str, int]] = set()
         """`(source, line)` of the states of ports that are down because somebody switched them off."""
@@ -39,7 +47,8 @@ class Verbs:
         text = line.text
         device, mtu, layer, state = _DEVICE.search(text), _MTU.search(text), _LAYER.search(text), _STATE.search(text)
         if device:
-            self._device, self._down = device["device"], None
+            self._device, self._down, self._kind, self._active = device["device"], None, "", False
+        self._take_rate(line)
         if mtu and len(self._mtus) < 5000:
             self._mtus.setdefault(self._device, {}).setdefault(int(mtu["mtu"]), line)
         if layer:
@@ -47,14 +56,46 @@ class Verbs:
         if self._down is not None and _OFF.search(text):
             self.off.add((self._down.source, self._down.number))
         if state:
+            if not state["state"].upper().endswith("ACTIVE"):
+                self.inactive[(line.source, line.number)] = self._device
             self._down = line if state["state"].upper().endswith("DOWN") else None
+            self._active = state["state"].upper().endswith("ACTIVE")
             self._states.setdefault(state["state"].replace("PORT_", "").upper(), line)
         return bool(text.strip())
+
+    def _take_rate(self, line: Line) -> None:
+        """`ibstat`: the rate of an active port, by the card's model."""
+        kind, rate = _KIND.match(line.text), _RATE.match(line.text)
+        if kind:
+            self._kind = kind["kind"]
+        elif rate and self._kind and self._active and len(self._rates) < 1000:
+            ports = self._rates.setdefault((line.source, self._kind), [])
+            if len(ports) < 1000:
+                ports.append((int(rate["rate"]), self._device, line))
+
+    def _slow(self) -> Iterator[Signal]:
+        """A port whose rate is below that of most others of the same model."""
+        for (_, kind), ports in self._rates.items():
+            most = max(rate for rate, _, _ in ports)
+            low = [port for port in ports if port[0] < most]
+            if low and len(ports) > 2 and len(low) * 2 < len(ports):
+                rate, device, line = low[0]
+                names = ", ".join(dict.fromkeys(device for _, device, _ in low))
+                yield Signal(
+                    "ib-link-or-hca-fault",
+                    Says.STRONG,
+                    f"{names} came up at {rate} of the {most} Gb/s that the other {len(ports) - len(low)} ports of {kind} have",
+                    [line.evidence() for _, _, line in low[:4]],
+                    {"device": device},
+                    condition=True,
+                    order=line.order,
+                )
 
     def end(self, source: str) -> None:
         self._device = ""
 
     def signals(self) -> Iterator[Signal]:
+        yield from self._slow()
         for device, mtus in self._mtus.items():
             if len(mtus) > 1:
                 yield Signal(
