@@ -47,6 +47,18 @@ def processes(host: Host) -> Iterator[Tuple[int, str]]:
                 yield int(name), line
 
 
+def in_our_network(host: Host, pid: int) -> bool:
+    """Not that of a container: a node of Kubernetes sees the raylets of its pods, whose addresses are none of its own."""
+    if host.recorded:
+        return True
+    try:
+        return host.link("/proc/%d/ns/net" % pid) == host.link(
+            "/proc/%d/ns/net" % host.pid if host.pid else "/proc/self/ns/net"
+        )
+    except HostError:
+        return False
+
+
 def find(host: Host) -> Optional[Engine]:
     """The engine's interpreter: as told, else of a running engine, else of `vllm` in PATH, of the active environment, ncdiag's own; None when there is none."""
     if host.python:

@@ -59,22 +59,10 @@ def collect(host: Host) -> Facts:
             continue
     raylets: List[Raylet] = []
     for pid, line in engine.processes(host):
-        if RAYLET.search(line.split("\0--")[0]) and _in_our_network(host, pid):
+        if RAYLET.search(line.split("\0--")[0]) and engine.in_our_network(host, pid):
             told = {key.replace("-", "_"): value for key, value in OPTION.findall(line)}
             raylets.append({"pid": pid, "node_ip": told.get("node_ip_address"), "gcs_address": told.get("gcs_address")})
     return {"raylets": raylets, "lookups": lookups}
-
-
-def _in_our_network(host: Host, pid: int) -> bool:
-    """Not that of a container: a node of Kubernetes sees the raylets of its pods, whose addresses are none of its own."""
-    if host.recorded:
-        return True
-    try:
-        return host.link("/proc/%d/ns/net" % pid) == host.link(
-            "/proc/%d/ns/net" % host.pid if host.pid else "/proc/self/ns/net"
-        )
-    except HostError:
-        return False
 
 
 def _is_address(text: str) -> bool:

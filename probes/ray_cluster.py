@@ -39,6 +39,7 @@ class Raylet(TypedDict):
     gcs_address: Optional[str]
     temp_dir: Optional[str]
     node_ip: Optional[str]
+    """None also where it runs in another network namespace, as that of a pod."""
     ports: Dict[str, int]
     """Ray's name of a port -> port on which the raylet listens. Not fixed ones are told as `first` and `second`."""
     worker_ports: Optional[List[int]]
@@ -61,8 +62,9 @@ def collect(host: Host) -> List[Raylet]:
     for pid, line in engine.processes(host):
         if RAYLET.search(line.split("\0--")[0]):
             told = dict(OPTION.findall(line))
+            ours = engine.in_our_network(host, pid)
             raylets.append({"pid": pid, "resources": _resources(told.get("static_resource_list", "")),
-                            "gcs_address": told.get("gcs-address"), "temp_dir": told.get("temp_dir"), "node_ip": told.get("node_ip_address"),
+                            "gcs_address": told.get("gcs-address"), "temp_dir": told.get("temp_dir"), "node_ip": told.get("node_ip_address") if ours else None,
                             "ports": _ports(host, pid, told), "worker_ports": _worker_ports(told)})  # fmt: skip
     return raylets
 

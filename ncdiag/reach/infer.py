@@ -42,6 +42,8 @@ class Fault:
     """Tests of that kind, the passed ones with them."""
     one_way: bool = False
     detail: str = ""
+    back: bool = True
+    """Of a link: whether the other direction was tested, too."""
 
 
 def faults(trials: Sequence[Trial]) -> list[Fault]:
@@ -169,6 +171,7 @@ def _link(left: Sequence[Trial], trials: Sequence[Trial]) -> Fault:
         len(there),
         one_way,
         first.detail,
+        bool(back),
     )
 
 

@@ -56,9 +56,8 @@ def _finding(run: Run, fault: Fault, port: str, cause: str) -> Finding:
     if fault.kind == "border":
         summary = f"{near} and the other {len(fault.others)} nodes do not reach each other on {on}: {word}"
     elif fault.kind == "link":
-        summary = f"{near} cannot reach {far} on {on}: {word}" + (
-            "; the way back works" if fault.one_way else ", and not the other way round"
-        )
+        back = "; the way back works" if fault.one_way else ", and not the other way round" if fault.back else ""
+        summary = f"{near} cannot reach {far} on {on}: {word}{back}"
     else:
         summary = {
             "both": f"{near} reaches nobody and nobody reaches it on {on}: {word}",
@@ -137,7 +136,9 @@ def _services(run: Run) -> Iterator[Finding]:
         for fault in faults(tested):
             holder = next(node for node in (*fault.others, *fault.nodes) if name in run.members[node].services)
             port = f"{name}, port {run.members[holder].services[name]}, "
-            yield _finding(run, fault, port, HEAD if "GCS" in name else FIREWALL)
+            found = _finding(run, fault, port, HEAD if "GCS" in name else FIREWALL)
+            yield replace(found, remedy=f"see that Ray still runs on {run.names[holder]} (ray status) and that no packet filter there or on the "
+                                        f"way stops TCP port {run.members[holder].services[name]}: nft list ruleset, iptables -S")  # fmt: skip
 
 
 def _covered(run: Run, source: str, faulty: bool) -> Iterator[Finding]:
