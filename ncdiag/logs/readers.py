@@ -41,11 +41,11 @@ class Readers:
     verbs: Verbs = field(default_factory=Verbs)
     processes: Processes = field(default_factory=Processes)
     pods: Pods = field(default_factory=Pods)
+    memory: OutOfMemory = field(default_factory=OutOfMemory)
     life: Life = field(default_factory=Life)
     services: Services = field(default_factory=Services)
     others: tuple[Reader, ...] = field(
         default_factory=lambda: (
-            OutOfMemory(),
             Addresses(),
             Members(),
             Gids(),
@@ -56,6 +56,9 @@ class Readers:
             LinkWidths(),
         )
     )
+
+    def __post_init__(self) -> None:
+        self.exceptions.caught = self.memory.caught = self.life.went_on
 
     def all(self) -> list[Reader]:
         return [
@@ -70,6 +73,7 @@ class Readers:
             self.limits,
             self.processes,
             self.pods,
+            self.memory,
             self.life,
             self.services,
             *self.others,

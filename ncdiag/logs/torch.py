@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from ncdiag.explain import Says, Signal
@@ -127,6 +127,8 @@ class OutOfMemory:
 
     def __init__(self) -> None:
         self._found: list[Signal] = []
+        self.caught: Callable[[str, float], bool] = lambda source, order: False
+        """Whether the run of a source went on after an order."""
 
     def take(self, line: Line) -> bool:
         match = _OOM.search(line.text)
@@ -138,7 +140,9 @@ class OutOfMemory:
         pass
 
     def signals(self) -> Iterator[Signal]:
-        yield from self._found
+        for signal in self._found:
+            if not self.caught(signal.evidence[0].source, signal.order):
+                yield signal
 
 
 def _bytes(match: re.Match[str], name: str) -> float | None:

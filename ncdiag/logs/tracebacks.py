@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from ncdiag.explain import Says, Signal
 from ncdiag.logs.model import Line, speaker
@@ -11,6 +11,8 @@ from ncdiag.logs.model import Line, speaker
 _LAST = re.compile(
     r"(?:^|[\s\]|])(?P<type>(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit|NotMet|Dead|Fault))(?:: (?P<text>.*))?$"
 )
+_DOTTED = re.compile(r"(?:^|[\s\]|])(?P<type>(?:[a-z_]\w*\.)+[A-Z]\w+): (?P<text>.*)$")
+"""The last line of a traceback whose class is not called an error: `triton.runtime.errors.OutOfResources: …`."""
 _FRAME = re.compile(r"File \"(?P<file>[^\"]+)\", line \d+, in ")
 _CASCADE = re.compile(
     r"SignalException|WorkerProc initialization failed|Engine core initialization failed|Engine process failed to start|EngineDead|RayTaskError|RayActorError|ActorDied|ActorHandleNotFound|ChildFailed|SystemExit|"
@@ -45,6 +47,8 @@ class Exceptions:
         self._file = ""
         self.known: set[tuple[str, int]] = set()
         """`(source, line)` of lines that a rule knows."""
+        self.caught: Callable[[str, float], bool] = lambda source, order: False
+        """Whether the run of a source went on after an order."""
 
     def take(self, line: Line) -> bool:
         text = line.text
@@ -64,7 +68,7 @@ class Exceptions:
         if frame:
             self._file = frame["file"]
         elif self._file:
-            match = _LAST.search(text.rstrip())
+            match = _LAST.search(text.rstrip()) or _DOTTED.search(text.rstrip())
             if match:
                 if len(self._found) < 100:
                     self._found.append(
@@ -78,14 +82,16 @@ class Exceptions:
         self._left, self._file = 0, ""
 
     def own(self) -> list[tuple[Line, str, str, str]]:
-        """Exceptions that neither follow from another process's nor are known to a rule: line, type, text, file."""
+        """Exceptions that neither follow from another process's nor are known to a rule, nor were caught: line, type, text, file."""
         return self._unknown(self._found)
 
     def _unknown(self, found_lines: list[tuple[Line, str, str, str]]) -> list[tuple[Line, str, str, str]]:
         return [
             found
             for found in found_lines
-            if not _CASCADE.search(found[1] + ": " + found[2]) and (found[0].source, found[0].number) not in self.known
+            if not _CASCADE.search(found[1] + ": " + found[2])
+            and (found[0].source, found[0].number) not in self.known
+            and not self.caught(found[0].source, found[0].order)
         ]
 
     def signals(self) -> Iterator[Signal]:

@@ -127,3 +127,42 @@ def test_a_line_of_the_kernel_is_a_fact(tmp_path, stamp: str) -> None:
 )
 def test_steps_of_trainings(tmp_path, step: str) -> None:
     assert first(tmp_path, ERROR, *[step.format(n=n) for n in range(1, 5)])[0] == "healthy"
+
+
+def test_quiet_success_after_an_interrupted_run_is_a_hint(tmp_path) -> None:
+    lines = ("$ torchrun --nproc-per-node 2 t.py", "^C", "$ NCCL_P2P_DISABLE=1 torchrun --nproc-per-node 2 t.py", "ok")
+    assert first(tmp_path, *lines) == ("p2p-broken", "possible")
+
+
+def test_an_interrupted_run_is_not_healthy(tmp_path) -> None:
+    ready = "n1:{r}:9 [{r}] NCCL INFO ncclCommInitRank comm 0x{r} rank {r} nranks 2 cudaDev {r} nvmlDev {r} busId 1b000 commId 0x77 - Init COMPLETE"
+    lines = [ready.format(r=rank) for rank in (0, 1)]
+    assert first(tmp_path, *lines)[0] == "healthy"
+    assert first(tmp_path, *lines, "^CTraceback (most recent call last):")[0] == "unresolved"
+
+
+CAUGHT = (
+    "Traceback (most recent call last):",
+    '  File "/x/vllm/entrypoints/openai/serving_chat.py", line 200, in create_chat_completion',
+    "ValueError: the request is longer than the context",
+)
+ANSWER = 'INFO:     192.0.2.8:5000 - "POST /v1/completions HTTP/1.1" 200 OK'
+UP = "INFO:     Application startup complete."
+
+
+def test_an_exception_that_the_run_outlives_was_caught(tmp_path) -> None:
+    assert first(tmp_path, UP, ANSWER, *CAUGHT, ANSWER, ANSWER, ANSWER)[0] == "healthy"
+    assert first(tmp_path, STEPPED[0], *CAUGHT, *STEPPED[1:], "iteration 40/ 40 | lm loss: 2.1")[0] == "healthy"
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        (UP, ANSWER, *CAUGHT, ANSWER),
+        (UP, ANSWER, *CAUGHT, "EngineCore encountered a fatal error.", ANSWER, ANSWER, ANSWER),
+        (*STEPPED, *CAUGHT, *STEPPED),
+        (*STEPPED, *CAUGHT, "iteration 40/ 40 | lm loss: 2.1"),
+    ],
+)
+def test_an_exception_that_ended_something(tmp_path, lines) -> None:
+    assert first(tmp_path, *lines)[0] == "engine-exception"
