@@ -65,6 +65,8 @@ class Life:
         "loss ", "loss:", "loss=", "loss'", 'loss"', "Loss:", "Loss ",
     )  # fmt: skip
     runs: dict[str, list[Run]] = field(default_factory=dict)
+    interrupted: dict[str, Line] = field(default_factory=dict)
+    """Source -> where somebody ended a run by hand, the last one."""
     stepped: Line | None = None
     """The last step of a training that had made some."""
     _recent: dict[str, deque[float]] = field(default_factory=dict)
@@ -104,6 +106,8 @@ class Life:
             runs[-1].line = runs[-1].line or line
         elif _DEATH.search(text):
             runs[-1].died = True
+            if text.startswith("^C"):
+                self.interrupted[line.source] = line
             if "Traceback" not in text:
                 self._again[line.source] = line.order
             runs.append(Run(line.order))
@@ -129,8 +133,8 @@ class Life:
 
     def went_on(self, source: str, order: float) -> bool:
         """Whether several steps or answers follow a place of a source, with no death and no second start after it: an exception there was caught."""
-        recent = self._recent.get(source, ())
-        return len(recent) == STEPS and recent[0] > order > self._again.get(source, -1.0)
+        recent = self._recent.get(source)
+        return recent is not None and len(recent) >= STEPS and recent[0] > order > self._again.get(source, -1.0)
 
     def same_run(self, source: str, one: float, other: float) -> bool:
         """Whether no run begins or ends between two places of a source."""

@@ -35,6 +35,7 @@ class Bench:
         self.busbw: list[float] = []
         self.ranks: set[int] = set()
         self.pids: set[tuple[str, str]] = set()
+        self.hosts: set[str] = set()
         self.ones: list[Line] = []
         self.larger = False
         self.first: Line | None = None
@@ -55,6 +56,7 @@ class Bench:
         elif header:
             self.ranks.add(int(header["rank"]))
             self.pids.add((header["host"], header["pid"]))
+            self.hosts.add(header["host"])
         elif done:
             if int(done["nranks"]) == 1:
                 self.ones.append(line)

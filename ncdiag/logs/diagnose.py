@@ -18,7 +18,7 @@ from ncdiag.logs.rules import RULES
 from ncdiag.logs.scan import Scanner, blocks_of
 from ncdiag.logs.together import refine
 from ncdiag.logs.wrapped import is_wrapped, unwrapped
-from ncdiag.nccl.log import NcclLog
+from ncdiag.nccl.log import NcclLog, without_collection
 from ncdiag.nccl.log_facts import NcclFacts
 
 _RAY = re.compile(
@@ -48,6 +48,7 @@ def diagnose(paths: Sequence[str]) -> Diagnosis:
     return of_streams(intake.streams(paths), intake.notes)
 
 
+@without_collection()
 def of_streams(streams: Iterable[Stream], notes: list[str] | None = None) -> Diagnosis:
     """The same over streams that are open already."""
     notes = [] if notes is None else notes
@@ -63,7 +64,8 @@ def of_streams(streams: Iterable[Stream], notes: list[str] | None = None) -> Dia
         if documents.take(stream, order[stream.name]):
             continue
         for first, block in blocks_of(unwrapped(stream.chunks) if is_wrapped(stream.head) else stream.chunks):
-            ray = ray or (first < _RAY_LINES and _RAY.search(block) is not None)
+            if not ray and first < _RAY_LINES and (b"ray" in block or b"Ray" in block):
+                ray = _RAY.search(block) is not None
             scanner.feed(stream.name, block, first)
             nccl.feed(stream.name, block + b"\n")
         scanner.end(stream.name)
@@ -71,7 +73,7 @@ def of_streams(streams: Iterable[Stream], notes: list[str] | None = None) -> Dia
     facts = nccl.finish()
     readers.exceptions.known = scanner.matched
     outlived(scanner.found, readers.life, readers.proofs())
-    found = [*scanner.signals(), *documents.signals(), *structure.signals(facts, order)]
+    found = [*scanner.signals(), *documents.signals(), *structure.signals(facts, order, len(readers.bench.hosts) > 1)]
     found = [signal for signal in found if not readers.life.over(signal)]
     signals = refine(found, readers, documents, facts, order, ray)
     return Diagnosis(

@@ -34,9 +34,9 @@ _ADDRESS = re.compile(r"\d+\.\d+\.\d+\.\d+|[0-9a-f]*:[0-9a-f:]+")
 _EARLY = frozenset({"none", "load", "interface", "network", "bootstrap"})
 
 
-def signals(facts: NcclFacts, order: dict[str, float]) -> Iterator[Signal]:
-    """`order`: source -> position of its first line over all sources."""
-    look = _Look(facts, order)
+def signals(facts: NcclFacts, order: dict[str, float], several: bool = False) -> Iterator[Signal]:
+    """`order`: source -> position of its first line over all sources. `several`: the job is known to run on several hosts."""
+    look = _Look(facts, order, several)
     yield from look.versions()
     yield from look.interfaces()
     yield from look.networks()
@@ -50,9 +50,10 @@ def signals(facts: NcclFacts, order: dict[str, float]) -> Iterator[Signal]:
 
 
 class _Look:
-    def __init__(self, facts: NcclFacts, order: dict[str, float]) -> None:
+    def __init__(self, facts: NcclFacts, order: dict[str, float], several: bool) -> None:
         self.facts = facts
         self._order = order
+        self._several = several
 
     def at(self, line: Optional[Line]) -> tuple[list[Evidence], float]:
         if line is None:
@@ -144,7 +145,7 @@ class _Look:
             )
         between = any(
             transport.startswith("NET/Socket") for comm in self.facts.communicators for transport in comm.between_nodes
-        ) or (sockets and self._several_nodes())
+        ) or (sockets and (self._several or self._several_nodes()))
         if sockets and not rdma and between:
             process = sockets[0]
             why, key = self._why(process)
@@ -233,8 +234,11 @@ class _Look:
                     order=order,
                 )
                 return
-            without = self._hosts(comm, False) - self._hosts(comm, True)
-            if without and self._hosts(comm, True):
+            if not any(_without_gdr(name) for name in comm.transports):
+                continue
+            with_gdr = self._hosts(comm, True)
+            without = self._hosts(comm, False) - with_gdr
+            if without and with_gdr:
                 host = sorted(without)[0]
                 link = next(
                     link for rank in comm.ranks if (rank.node or "") == host for link in rank.links if _rdma(link)
@@ -434,16 +438,18 @@ def _absent(process: Process) -> list[str]:
     return [name for name in names if name and not any(device.startswith(name) for device in have)]
 
 
+def _without_gdr(transport: str) -> bool:
+    """Whether a transport, as communicators count them, is RDMA without GPUDirect."""
+    return transport.startswith("NET/") and not transport.startswith("NET/Socket") and "/GDRDMA" not in transport
+
+
 def _rdma(link: Link) -> bool:
     return link.transport.startswith("NET/") and not link.transport.startswith("NET/Socket")
 
 
 def initialised(facts: NcclFacts) -> Optional[Line]:
     """The line that shows the last of all communicators complete; None when one is not, or none is there."""
-    last = None
-    for comm in facts.communicators:
-        for rank in comm.ranks:
-            if rank.stage not in ("complete", "destroyed"):
-                return None
-            last = rank.stage_at or last
-    return last
+    ranks = [rank for comm in facts.communicators for rank in comm.ranks]
+    if any(rank.stage not in ("complete", "destroyed") for rank in ranks):
+        return None
+    return next((rank.stage_at for rank in reversed(ranks) if rank.stage_at), None)

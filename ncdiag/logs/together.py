@@ -299,7 +299,17 @@ def _outcome(
         )
         return
     line = structure.initialised(facts)
-    if line is not None:
+    if line is not None and line.source in readers.life.interrupted:
+        stopped = readers.life.interrupted[line.source]
+        yield Signal(
+            "",
+            Says.SYMPTOM,
+            "every communicator that is seen here is initialised; then somebody ended the run by hand: the first collective may hang",
+            [stopped.evidence()],
+            order=stopped.order,
+            candidates=("p2p-broken", "rank-stuck-outside-collective", "framework-version-bug"),
+        )
+    elif line is not None:
         yield Signal(
             "healthy",
             Says.STRONG,

@@ -46,7 +46,7 @@ def trials(life: Life, proofs: Iterable[Line], facts: NcclFacts, order: dict[str
                 (i for i, (other, _) in enumerate(launched) if not works[i] and _alike(run, other)),
                 None,
             )
-            if not works[good] or bad is None:
+            if bad is None or not (works[good] or (not run.died and launched[bad][0].died and bad < good)):
                 continue
             changed = [
                 name
@@ -60,8 +60,10 @@ def trials(life: Life, proofs: Iterable[Line], facts: NcclFacts, order: dict[str
             before = launched[bad][0].line
             yield Signal(
                 AVOIDS[name][1],
-                Says.STRONG,
-                f"a run works with {name}={value}, and one without it does not",
+                Says.STRONG if works[good] else Says.HINT,
+                f"a run works with {name}={value}, and one without it does not"
+                if works[good]
+                else f"a run without {name}={value} comes to nothing, and one with it shows no error",
                 [at, *([before.evidence()] if before is not None else [])],
                 order=run.start,
             )
