@@ -116,6 +116,7 @@ class Watch:
         self.answers = self._ask(full=False)
         self.errors = verdicts.errors_of(self.answers)
         self.states = verdicts.states_of(self.answers)
+        self._extra(self.states)  # a server that was seen for the first time can be asked at once
         self._seen.look(self.answers, self.states, bool(self.process.exit))
         self.output.lend(self.states)
         now = time.monotonic()
