@@ -44,6 +44,7 @@ class Readers:
     memory: OutOfMemory = field(default_factory=OutOfMemory)
     life: Life = field(default_factory=Life)
     services: Services = field(default_factory=Services)
+    query: Query = field(default_factory=Query)
     others: tuple[Reader, ...] = field(
         default_factory=lambda: (
             Addresses(),
@@ -52,7 +53,6 @@ class Readers:
             FileSystems(),
             Links(),
             Pings(),
-            Query(),
             LinkWidths(),
         )
     )
@@ -76,6 +76,7 @@ class Readers:
             self.memory,
             self.life,
             self.services,
+            self.query,
             *self.others,
         ]
 

@@ -324,7 +324,7 @@ def _fine(documents: Documents, readers: Readers) -> Iterator[Signal]:
     """Nothing but facts was given, and they are good. That says what was read is well, not that the job is."""
     if documents.fine is not None:
         yield replace(documents.fine, cause="healthy")
-    line = readers.verbs.up or readers.smi.calm
+    line = readers.verbs.up or readers.smi.calm or readers.query.calm
     if line is not None:
         yield Signal(
             "healthy",

@@ -10,6 +10,7 @@ from ncdiag.logs.model import Line
 
 _UNIT = re.compile(r"\s*\[[^\]]*\]$")
 _NUMBER = re.compile(r"^(\d+(?:\.\d+)?)")
+_ASKED = re.compile(r"--query-gpu=[\"']?(?P<columns>[a-z][\w.,]*)")
 _ON = re.compile(r"^(?:Active|Yes|1)$", re.I)
 _HELD = re.compile(
     r"^clocks_(?:throttle|event)_reasons\.(?:hw_slowdown|hw_thermal_slowdown|sw_thermal_slowdown|hw_power_brake_slowdown)$"
@@ -37,14 +38,25 @@ class Query:
         "gpu_name",
         "index,name",
         "uuid, ",
+        "--query-gpu=",
     )
 
     def __init__(self) -> None:
         self._columns: list[str] = []
         self._heading: Line | None = None
         self._signals: list[Signal] = []
+        self._last: Line | None = None
+
+    @property
+    def calm(self) -> Line | None:
+        """The last row of tables that show nothing wrong."""
+        return None if self._signals else self._last
 
     def take(self, line: Line) -> bool:
+        asked = _ASKED.search(line.text)
+        if asked:
+            self._columns, self._heading = asked["columns"].split(","), line
+            return True
         cells = [cell.strip() for cell in line.text.split(",")]
         names = [_UNIT.sub("", cell) for cell in cells]
         if len(cells) > 1 and all(re.match(r"^[a-z][\w.]*$", name) for name in names):
@@ -52,6 +64,7 @@ class Query:
             return True
         if self._columns and len(cells) == len(self._columns) and len(self._signals) < 1000:
             self._judge(dict(zip(self._columns, cells, strict=True)), line)
+            self._last = line
             return True
         self._columns = []
         return False
@@ -66,6 +79,8 @@ class Query:
                     and (_number(row.get("utilization.gpu", "0")) or 0) < 5
                     and row.get("pstate", "P8") not in ("P0", "P1", "P2")
                 )
+                if idle and "pstate" in row:
+                    continue  # at rest, as it should be
                 unit = "lanes wide" if kind == "width" else "generations"
                 self._say(
                     "pcie-degraded",
