@@ -9,6 +9,7 @@ from ncdiag.hang.claims import LIKELY, POSSIBLE, SURE, Claim, claim, names, seen
 from ncdiag.hang.scene import Scene, View
 from ncdiag.hang.verdict import Wait
 from ncdiag.model import Evidence
+from ncdiag.processes.locks import POLLED
 
 
 def holder_of(view: View, views: Sequence[View]) -> Optional[View]:
@@ -61,11 +62,14 @@ def _by_lock(waiting: Sequence[View]) -> List[List[View]]:
 
 def lock_in_words(view: View) -> str:
     """`the flock on /a.lock, held by pid 4711`"""
-    return f"{_lock(view)}, held by pid {view.state.lock.get('holder') or '?'}"
+    return f"{lock_of(view)}, held by pid {view.state.lock.get('holder') or '?'}"
 
 
-def _lock(view: View) -> str:
+def lock_of(view: View) -> str:
+    """`the flock on /a.lock`"""
     lock = view.state.lock
+    if lock.get("kind") == POLLED:
+        return f"the lock file {lock['file']}"
     return f"the {lock.get('kind') or 'lock'}" + (f" on {lock['file']}" if lock.get("file") else "")
 
 
@@ -77,7 +81,7 @@ def _deadlock(ring: Sequence[View]) -> Claim:
     """`ring`: each waits for the next one's lock, the last for the first one's."""
     after = [*ring[1:], ring[0]]
     text = "; ".join(
-        f"{one.name} waits for {_lock(one)}, which {two.name} holds" for one, two in zip(ring, after, strict=True)
+        f"{one.name} waits for {lock_of(one)}, which {two.name} holds" for one, two in zip(ring, after, strict=True)
     )
     return claim(
         "rank-stuck-outside-collective",
@@ -85,7 +89,7 @@ def _deadlock(ring: Sequence[View]) -> Claim:
         f"a deadlock: {text}" if len(ring) > 1 else f"a deadlock with itself: {text}",
         [*_evidence(ring), *(seen(view) for view in ring[:4])],
         culprits=ring,
-        waits=[Wait(one.name, two.name, _lock(one)) for one, two in zip(ring, after, strict=True)],
+        waits=[Wait(one.name, two.name, lock_of(one)) for one, two in zip(ring, after, strict=True)],
     )
 
 
@@ -93,13 +97,17 @@ def _outsider(group: Sequence[View]) -> Claim:
     lock = group[0].state.lock
     pid, command = lock.get("holder"), lock.get("command") or ""
     who = f"process {pid}" + (f" ({command[:80]})" if command else "") if pid else "a process that is not seen here"
+    verb = "wait" if len(group) > 1 else "waits"
+    text = f"{names(group)} {verb} for {lock_of(group[0])}, which {who} holds; that is none of these processes"
+    if lock.get("kind") == POLLED:
+        text = f"{names(group)} {verb} for a lock file; the only one that is locked here is {lock['file']}, by {who}, none of these processes"
     found = claim(
         "rank-stuck-outside-collective",
         LIKELY if pid else POSSIBLE,
-        f"{names(group)} {'wait' if len(group) > 1 else 'waits'} for {_lock(group[0])}, which {who} holds; it is none of these processes",
+        text,
         [*_evidence(group), *(seen(view) for view in group[:3])],
         culprits=group,
-        waits=[Wait(view.name, who, _lock(view)) for view in group],
+        waits=[Wait(view.name, who, lock_of(view)) for view in group],
     )
     if pid:
         found.cause.remedy = (
@@ -112,9 +120,9 @@ def _each_other(holder: View, group: Sequence[View]) -> Claim:
     return claim(
         "rank-stuck-outside-collective",
         LIKELY,
-        f"{holder.name} holds {_lock(group[0])}, for which {names(group)} {'wait' if len(group) > 1 else 'waits'}, and itself waits for "
+        f"{holder.name} holds {lock_of(group[0])}, for which {names(group)} {'wait' if len(group) > 1 else 'waits'}, and itself waits for "
         "others: they wait for each other",
         [*_evidence(group), seen(holder)],
         culprits=[holder, *group],
-        waits=[Wait(view.name, holder.name, _lock(view)) for view in group],
+        waits=[Wait(view.name, holder.name, lock_of(view)) for view in group],
     )

@@ -9,6 +9,7 @@ from ncdiag.hang import activity
 from ncdiag.hang.addresses import Picture
 from ncdiag.hang.claims import LIKELY, POSSIBLE, SURE, Claim, claim, names, numbers, only_wait, seen
 from ncdiag.hang.idle import at_semaphore, in_a_group, unnamed, waits_by_nature, waits_for_a_result
+from ncdiag.hang.lock_rules import lock_of
 from ncdiag.hang.scene import MANAGERS, Scene, View
 from ncdiag.hang.verdict import Wait
 from ncdiag.model import Evidence
@@ -212,7 +213,7 @@ def _stuck(view: View, waiting: List[View], alone: bool) -> Claim:
     locked = [other for other in waiting if other.state.lock.get("holder") == view.state.pid]
     tail = f"; {only_wait(waiting)} for it" if waiting else ""
     if locked:
-        tail = f"; it holds the {locked[0].state.lock['kind']} on {locked[0].state.lock['file'] or 'a file'}, and {only_wait(waiting)} for it"
+        tail = f"; it holds {lock_of(locked[0])}, and {only_wait(waiting)} for it"
     found = claim(
         _slug(view),
         confidence,

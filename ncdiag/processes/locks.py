@@ -14,6 +14,8 @@ from ncdiag.host import Host, HostError
 
 LINE = re.compile(r"(\d+): *(->)? *(FLOCK|POSIX|OFDLCK) +\S+ +\S+ +(-?\d+) +([0-9a-f]+:[0-9a-f]+:\d+)")
 KINDS = {"FLOCK": "flock", "POSIX": "fcntl lock", "OFDLCK": "fcntl lock of an open file"}
+POLLED = "lock file"
+"""Kind of a lock that is asked for again and again (the filelock package), as downloads and compile caches do."""
 MAX_FILES = 4096
 """Open files of one process that are searched for a lock."""
 
@@ -53,6 +55,20 @@ def waited_for(host: Host, pids: Iterable[int]) -> dict[int, dict[str, Any]]:
     return found
 
 
+def locked_files(host: Host) -> list[dict[str, Any]]:
+    """Every `*.lock` file that a Python here has locked, in the form of `waited_for`: who polls for such a file stands in no table."""
+    try:
+        locks = parse(host.read("/proc/locks", 4 << 20))
+    except HostError:
+        return []
+    found = {}
+    for lock in locks:
+        path = _path(host, lock.pid, lock) if lock.pid > 0 and not lock.waits else ""
+        if path.endswith(".lock") and _is_python(host, lock.pid):
+            found[path] = {"kind": POLLED, "file": path, "holder": lock.pid, "command": _command(host, lock.pid)}
+    return list(found.values())
+
+
 def _told(host: Host, lock: Lock, family: Iterable[int]) -> dict[str, Any]:
     """A lock outlives the process that took it where a child inherited the open file: then that one holds it."""
     for pid in (lock.pid, *family):
@@ -78,6 +94,13 @@ def _path(host: Host, pid: int, lock: Lock) -> str:
     except HostError:
         pass
     return ""
+
+
+def _is_python(host: Host, pid: int) -> bool:
+    try:
+        return host.link(f"/proc/{pid}/exe").rpartition("/")[2].startswith(("python", "pypy"))
+    except HostError:
+        return False
 
 
 def _command(host: Host, pid: int) -> str:

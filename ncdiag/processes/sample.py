@@ -98,9 +98,20 @@ class Sampler:
         self._each([look for look in self.looks.values() if not look.done], self._read_second)
         for look in self.looks.values():
             self._conclude(look)
+        self._locks()
+        return Sample(self.states, self.logs, self.notes)
+
+    def _locks(self) -> None:
+        """Who holds the file lock that a process waits for; of a lock file that it polls for where only one is locked, by its own kin or at all."""
         for pid, lock in locks.waited_for(self._host, self.looks).items():
             self.looks[pid].state.lock = lock
-        return Sample(self.states, self.logs, self.notes)
+        polling = [look.state for look in self.looks.values() if _polls_lock_file(look.state)]
+        held = locks.locked_files(self._host) if polling else []
+        for state in polling:
+            others = [lock for lock in held if lock["holder"] != state.pid]
+            kin = [lock for lock in others if lock["holder"] in self.looks]
+            if len(kin or others) == 1:
+                state.lock = (kin or others)[0]
 
     def _each(self, looks: Iterable[Look], work: Callable[[Look], None]) -> None:
         with ThreadPoolExecutor(self._workers) as pool:
@@ -229,6 +240,12 @@ class Sampler:
             )
         if state.role == "launcher" and _is_in_a_group(state):
             state.role = "script"
+
+
+def _polls_lock_file(state: RankState) -> bool:
+    """Whether its main thread is in the filelock package."""
+    frames = [frame for thread in state.threads if thread["main"] for frame in thread["frames"]]
+    return any(frame.name.endswith("acquire") and "filelock/" in frame.file for frame in frames)
 
 
 def _is_in_a_group(state: RankState) -> bool:

@@ -15,6 +15,7 @@ import pytest
 
 from ncdiag.hang import Verdict, infer
 from ncdiag.host import Host
+from ncdiag.processes.locks import locked_files
 from ncdiag.processes.sample import Options, sample
 from tests.stacks.cases import PROGRAMS, torch_python
 
@@ -101,6 +102,22 @@ def test_the_holder_of_a_file_lock_is_named(tmp_path: Path, fault: str, kind: st
     (holder,) = told.culprits
     assert f"it holds the {kind} on {tmp_path}/a.lock" in told.summary
     assert {wait.target for wait in told.waits} == {holder.name} and told.causes[0].confidence == "likely"
+
+
+def test_the_holder_of_a_lock_file_that_is_polled_for(tmp_path: Path) -> None:
+    python = torch_python()
+    if python is None:
+        pytest.skip("no engine with the filelock package: name its interpreter in NCDIAG_LAB_PYTHON")
+    if any(not lock["file"].startswith(str(tmp_path)) for lock in locked_files(Host())):
+        pytest.skip("another program of this machine has locked a lock file")
+    with idle("polled_lock", tmp_path, python) as pid:
+        told = verdict(pid)
+    assert f"it holds the lock file {tmp_path}/model.lock" in told.summary and len(told.culprits) == 1, told.summary
+    with (tmp_path / "model.lock").open("w") as kept:
+        fcntl.flock(kept, fcntl.LOCK_EX)
+        with idle("polled_lock", tmp_path, python) as pid:
+            told = verdict(pid)
+    assert f"the only one that is locked here is {tmp_path}/model.lock, by process {os.getpid()}" in told.summary
 
 
 def test_two_that_wait_for_each_other(tmp_path: Path) -> None:

@@ -244,6 +244,25 @@ def file_lock():
     os.wait()
 
 
+def polled_lock():
+    import filelock
+
+    def hold():
+        with filelock.FileLock(PLACE / "model.lock"):
+            time.sleep(3600)
+
+    def want():
+        with filelock.FileLock(PLACE / "model.lock"):
+            pass
+
+    child(hold)
+    time.sleep(0.3)
+    child(want)
+    child(want)
+    ready()
+    os.wait()
+
+
 def record_lock():
     def hold():
         kept = opened("a.lock")
