@@ -173,6 +173,18 @@ class _Blank(dict[str, str]):
         return _WORDS.get(key, "?")
 
 
+_MILD = re.compile(
+    r"(?:^|[\s\[(|])(?:WARNING|WARN|INFO|DEBUG|NOTICE)(?=[\s\]):|])|\b\w*Warning:|(?:^|[\s\[])[WID]\d{4} \d\d:\d\d|\[W\d{3,4} |\blevel=(?:warn|info)"
+)
+_NCCL = re.compile(r"NCCL (?:WARN|INFO)|kernel:|NVRM")
+
+
+def mild(text: str) -> bool:
+    """Whether its own logger calls a line less than an error: it names something that is so, but did not end anything by itself."""
+    head = text[:160]
+    return _MILD.search(head) is not None and _NCCL.search(head) is None
+
+
 def signal(found: Rule, line: Line, groups: dict[str, str]) -> Signal:
     """What a rule's match on a line says."""
     named: dict[str, Any] = {
@@ -184,7 +196,7 @@ def signal(found: Rule, line: Line, groups: dict[str, str]) -> Signal:
     summary = _UNKNOWN.sub("", found.summary.format_map(_Blank(groups)))
     return Signal(
         found.cause,
-        found.says,
+        min(found.says, Says.STRONG) if mild(line.text) else found.says,
         summary,
         [line.evidence()],
         where,

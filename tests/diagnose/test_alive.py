@@ -166,3 +166,18 @@ def test_an_exception_that_the_run_outlives_was_caught(tmp_path) -> None:
 )
 def test_an_exception_that_ended_something(tmp_path, lines) -> None:
     assert first(tmp_path, *lines)[0] == "engine-exception"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "WARNING 05-01 10:00:00 [x.py:1] NVML Shared Library Not Found",
+        "/opt/x.py:4: UserWarning: NVML Shared Library Not Found",
+        "2026-01-01 10:00:00,100 [INFO] probe: NVML Shared Library Not Found",
+        "time=2026 level=warning msg=NVML Shared Library Not Found",
+    ],
+)
+def test_what_only_warns_is_not_sure(tmp_path, line: str) -> None:
+    assert first(tmp_path, line) == ("driver-library-missing", "likely")
+    assert first(tmp_path, "pynvml.NVMLError_LibraryNotFound: NVML Shared Library Not Found")[1] == "sure"
+    assert first(tmp_path, "n1:7:8 [0] misc/nvmlwrap.cc:101 NCCL WARN Failed to open libnvidia-ml.so.1")[1] == "sure"
