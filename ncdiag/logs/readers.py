@@ -11,6 +11,7 @@ from ncdiag.logs.members import Members
 from ncdiag.logs.model import Line
 from ncdiag.logs.pasted.gids import Gids
 from ncdiag.logs.pasted.limits import Limits
+from ncdiag.logs.pasted.paused import Paused
 from ncdiag.logs.pasted.pings import Pings
 from ncdiag.logs.pasted.pods import Pods
 from ncdiag.logs.pasted.query import LinkWidths, Query
@@ -54,6 +55,7 @@ class Readers:
             Links(),
             Pings(),
             LinkWidths(),
+            Paused(),
         )
     )
 
