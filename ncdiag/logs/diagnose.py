@@ -26,6 +26,10 @@ _RAY = re.compile(
 )
 
 
+_OWN = re.compile(rb'\s*\{\s*"schema":\s*\d+,\s*"(?:command|kind)":\s*"([a-z0-9 -]+)"')
+"""How the JSON of ncdiag's own results begins: its words are no log, and name what was found to be in order, too."""
+
+
 _RAY_LINES = 50_000  # of a source, in which Ray is looked for
 
 
@@ -56,14 +60,21 @@ def of_streams(streams: Iterable[Stream], notes: list[str] | None = None) -> Dia
     scanner, nccl = Scanner(RULES, readers.all()), NcclLog()
     documents = Documents(readers.stacks)
     order: dict[str, float] = {}
-    ray = False
+    ray, blank = False, True
     for stream in streams:
+        own = _OWN.match(stream.head)
+        if own is not None:
+            where = "-" if stream.name == "stdin" else stream.name
+            notes.append(
+                f"{stream.name} is a result of ncdiag ({own.group(1).decode()}), no log: ncdiag report {where}"
+            )
+            continue
         order[stream.name] = float(scanner.position)
-        if not stream.head:
-            notes.append(f"{stream.name} is empty")
         if documents.take(stream, order[stream.name]):
+            blank = False
             continue
         for first, block in blocks_of(unwrapped(stream.chunks) if is_wrapped(stream.head) else stream.chunks):
+            blank = blank and (not block or block.isspace())
             if not ray and first < _RAY_LINES and (b"ray" in block or b"Ray" in block):
                 ray = _RAY.search(block) is not None
             scanner.feed(stream.name, block, first)
@@ -76,8 +87,11 @@ def of_streams(streams: Iterable[Stream], notes: list[str] | None = None) -> Dia
     found = [*scanner.signals(), *documents.signals(), *structure.signals(facts, order, len(readers.bench.hosts) > 1)]
     found = [signal for signal in found if not readers.life.over(signal)]
     signals = refine(found, readers, documents, facts, order, ray)
+    verdict = explain(signals, REMEDIES, NEXT)
+    if order and blank:
+        verdict.causes[0].summary = "what was given is empty: it says neither that something is wrong, nor that it works"
     return Diagnosis(
-        explain(signals, REMEDIES, NEXT),
+        verdict,
         facts,
         list(order),
         [*notes, *documents.notes, *facts.notes],

@@ -314,3 +314,18 @@ def test_states_of_a_progress_bar_in_one_line(tmp_path: Path) -> None:
         + "\n"
     )
     assert first(path) == "slow-not-hung"
+
+
+def test_a_result_of_ncdiag_is_no_log(tmp_path: Path) -> None:
+    """Its words name what is in order, too: none of them is a sign."""
+    saved, log = tmp_path / "findings.json", tmp_path / "a.log"
+    saved.write_text(
+        json.dumps(
+            {"schema": 1, "command": "preflight", "findings": [{"summary": "ptrace is denied: SYS_PTRACE"}]}, indent=1
+        )
+    )
+    log.write_text("hello\n")
+    assert diagnose([str(saved)]).sources == []
+    both = diagnose([str(saved), str(log)])
+    assert both.sources == [str(log)] and both.verdict.causes[0].cause == "unresolved"
+    assert f"ncdiag report {saved}" in both.notes[0]
