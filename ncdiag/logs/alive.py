@@ -164,9 +164,15 @@ def _launched(text: str) -> str:
     return match["program"] if match else ""
 
 
+def _quiet_after(proof: Line, signals: Iterable[Signal]) -> bool:
+    """Whether a source says nothing bad after it showed that the job works."""
+    return not any(signal.order > proof.order and signal.evidence[0].source == proof.source for signal in signals)
+
+
 def outlived(said: Iterable[Signal], life: Life, proofs: Sequence[Line]) -> None:
     """Messages of single lines after which the same run shows that it works become conditions of which little is claimed; where trouble follows, they stay what may have ended it, but are not sure."""
     signals = [signal for signal in said if not signal.condition and signal.evidence and not life.over(signal)]
+    survived: set[str] = set()
     for signal in signals:
         source = signal.evidence[0].source
         if _KERNEL.search(signal.evidence[0].text):
@@ -179,10 +185,21 @@ def outlived(said: Iterable[Signal], life: Life, proofs: Sequence[Line]) -> None
             and life.same_run(source, signal.order, line.order)
         ]
         if not after:
+            if any(line.source != source and _quiet_after(line, signals) for line in proofs):
+                signal.says = min(signal.says, Says.STRONG)  # which was first, files do not tell
             continue
         last = max(line.order for line in after)
         if any(other.order > last and other.evidence[0].source == source for other in signals):
             signal.says = min(signal.says, Says.STRONG)
         else:
-            signal.says = Says.HINT if signal.says >= Says.HINT else Says.CASCADE
-            signal.condition = True
+            _harmless(signal)
+            survived.add(signal.summary)
+    for signal in [other for other in signals if not other.condition and other.summary in survived]:
+        own = any(line.source == signal.evidence[0].source for line in proofs)
+        if not own and any(_quiet_after(line, signals) for line in proofs):
+            _harmless(signal)  # another process said the same, and the job works
+
+
+def _harmless(signal: Signal) -> None:
+    signal.says = Says.HINT if signal.says >= Says.HINT else Says.CASCADE
+    signal.condition = True

@@ -181,3 +181,12 @@ def test_what_only_warns_is_not_sure(tmp_path, line: str) -> None:
     assert first(tmp_path, line) == ("driver-library-missing", "likely")
     assert first(tmp_path, "pynvml.NVMLError_LibraryNotFound: NVML Shared Library Not Found")[1] == "sure"
     assert first(tmp_path, "n1:7:8 [0] misc/nvmlwrap.cc:101 NCCL WARN Failed to open libnvidia-ml.so.1")[1] == "sure"
+
+
+def test_the_same_message_of_another_node_of_a_job_that_works(tmp_path) -> None:
+    (tmp_path / "n1.log").write_text("\n".join([ERROR, RUN, ROWS, DONE]) + "\n")
+    (tmp_path / "n2.log").write_text(ERROR + "\n")
+    assert diagnose([str(tmp_path)]).verdict.causes[0].cause == "healthy"
+    (tmp_path / "n2.log").write_text("libibverbs: Warning: no userspace device\npynvml.NVMLError_LibraryNotFound\n")
+    causes = {cause.cause: cause.confidence for cause in diagnose([str(tmp_path)]).verdict.causes}
+    assert causes["driver-library-missing"] == "likely", "which of the two files is later is not known"
