@@ -27,6 +27,11 @@ class Picture:
     """How long nothing has moved."""
 
 
+def is_missed(view: View) -> bool:
+    """Whether it ended and was a part of the engine; a program that one of its processes started and did not wait for is none."""
+    return view.verdict == "dead" and (view.state.role != "script" or view.rank is not None)
+
+
 def key(state: RankState) -> Key:
     return state.node, state.pid
 
@@ -62,7 +67,7 @@ class Stall:
         return Picture(views, moved, changed, now - self.moved_at)
 
     def _count(self, views: Sequence[View]) -> None:
-        halted = {key(view.state) for view in views if view.verdict in ("stopped", "dead")}
+        halted = {key(view.state) for view in views if view.verdict == "stopped" or is_missed(view)}
         self._halted = {who: self._halted.get(who, 0) + 1 for who in halted}
 
     @property

@@ -14,7 +14,7 @@ from ncdiag.bringup.output import Output
 from ncdiag.bringup.places import place
 from ncdiag.bringup.result import LogsOnly, Process, Result, Voice
 from ncdiag.bringup.seen import Seen, ends
-from ncdiag.bringup.stall import Picture, Stall, signature
+from ncdiag.bringup.stall import Picture, Stall, is_missed, signature
 from ncdiag.bringup.summary import summarise
 from ncdiag.bringup.timeline import Timeline
 from ncdiag.hang.verdict import Verdict
@@ -188,7 +188,7 @@ class Watch:
                 causes = self.verdict.causes
             return self._result("failed", causes)
         picture = self._look()
-        if any(view.verdict == "dead" for view in picture.views) or any(
+        if any(is_missed(view) for view in picture.views) or any(
             answer.get("lost") == "now" for answer in self.answers
         ):
             return self._broke()

@@ -75,3 +75,14 @@ def test_a_stopped_process_counts_after_two_looks() -> None:
     assert stall.halted == []
     stall.see(3.0, [state(LOAD), state(LOAD, pid=2, letter="T")], 0.0)
     assert stall.halted == [("n", 2)]
+
+
+def test_a_zombie_that_was_no_rank_is_nobody_s_loss() -> None:
+    stall = Stall(60, 0.0)
+    rank = state(READY)
+    for role, number, halted in (("script", None, False), ("script", 1, True), ("worker", None, True)):
+        ended = RankState(7, "n", role, rank=number, state="Z")
+        stall.see(0.0, [rank, ended], 0.0)
+        stall.see(2.0, [rank, ended], 0.0)
+        assert bool(stall.halted) is halted
+        stall.see(4.0, [rank], 0.0)
