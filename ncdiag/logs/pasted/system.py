@@ -158,6 +158,10 @@ _STAT = re.compile(
     + _ENGINE.pattern
     + r").*)$"
 )
+_FILES = re.compile(
+    r"\b(?:rpc_wait_bit\w*|nfs\d?_\w+|fuse_\w+|request_wait_answer|ceph_\w+|ldlm_\w+|ptlrpc_\w+|cl_sync_io\w*)\b"
+)
+"""Wait channels of processes that wait for a file system of the network or of a program."""
 _PARENT = re.compile(
     r"^\s*(?P<pid>\d+)\s+1\s+(?:.*?\s)?(?P<command>VLLM::(?:Worker|EngineCor)\S*|sglang::\S*|pt_main_thread\S*|ray::\S*|.*multiprocessing\.(?:spawn|forkserver)\b).*$"
 )
@@ -170,12 +174,16 @@ _STOP = (
 
 
 class Processes:
-    """`ps` with and without its heading: stopped processes of the engine, and workers that lost their parent."""
+    """`ps` with and without its heading: processes of the engine that are stopped or wait for files, and workers that lost their parent."""
 
-    triggers = ("%CPU %MEM", "  PID ", " PID TTY", "STAT", "PPID", "Tl ", "Tsl ", "Tl+ ", "T+ ", *_STOP)
+    triggers = (
+        *("%CPU %MEM", "  PID ", " PID TTY", "STAT", "PPID", "Tl ", "Tsl ", "Tl+ ", "T+ ", *_STOP),
+        *("rpc_wait_bit", "nfs_", "nfs4_", "fuse_", "request_wait_answer", "ceph_", "ldlm_", "ptlrpc_", "cl_sync_io"),
+    )
 
     def __init__(self) -> None:
         self._stopped: list[tuple[str, Line]] = []
+        self._reading: list[tuple[str, str, Line]] = []
         self.orphans: dict[int, Line] = {}
         """Workers of an engine whose parent is process 1: their own engine is gone."""
         self._parents = False
@@ -188,6 +196,8 @@ class Processes:
         match = _STAT.match(text)
         if match and match["state"][0] in "Tt" and len(self._stopped) < 100:
             self._stopped.append((match["pid"], line))
+        if match and match["state"][0] == "D" and (place := _FILES.search(text)) and len(self._reading) < 100:
+            self._reading.append((match["pid"], place[0], line))
         orphan = _PARENT.match(text) if self._parents else None
         if orphan and len(self.orphans) < 100:
             self.orphans[int(orphan["pid"])] = line
@@ -208,4 +218,17 @@ class Processes:
                 [item.evidence() for _, item in self._stopped[:4]],
                 {"pid": int(pid)},
                 order=line.order,
+            )
+        if self._reading:
+            pid, place, line = self._reading[0]
+            yield Signal(
+                "rank-stuck-outside-collective",
+                Says.STRONG,
+                f"process {pid} sleeps in the kernel and waits for a file system ({place})",
+                [item.evidence() for _, _, item in self._reading[:4]],
+                {"pid": int(pid)},
+                condition=True,
+                candidates=("storage-slow",),
+                order=line.order,
+                remedy="see whether the file system that this process reads answers (its server, the mount); the other ranks only wait",
             )

@@ -8,8 +8,10 @@ from ncdiag.logs.model import rule
 _NET = r"(?i)gloo|store|socket"
 
 RULES = (
-    rule("kv-cache-no-memory", Says.NAMED, ("No available memory for the cache blocks", "Not enough memory. Please try to increase --mem-fraction-static", "Not enough memory for the KV cache", "no memory left for KV cache"), "nothing is left for the KV cache",
+    rule("kv-cache-no-memory", Says.NAMED, ("No available memory for the cache blocks", "Not enough memory for the KV cache", "no memory left for KV cache"), "nothing is left for the KV cache",
          remedy="raise --gpu-memory-utilization, lower --max-num-seqs / --max-num-batched-tokens, or use more GPUs"),
+    rule("kv-cache-no-memory", Says.STRONG, ("Not enough memory. Please try to increase --mem-fraction-static",), "nothing is left for the KV cache", candidates=("gpu-memory-occupied",),
+         remedy="see in nvidia-smi whether another process holds memory; else raise --mem-fraction-static, or use more GPUs"),
     rule("kv-cache-no-memory", Says.STRONG, ("KV cache memory: -", "KV cache memory: 0.0", "# GPU blocks: 0,"), "the memory for the KV cache is {size} GiB", r"KV cache memory: (?P<size>-\d[\d.]*|0\.0+) |blocks: 0,"),
     rule("max-len-exceeds-kv-cache", Says.NAMED, ("is larger than the maximum number of tokens that can be stored in KV cache", "is larger than the available KV cache memory", "KV cache is needed, which is larger"), "max_model_len {a} does not fit the KV cache ({b})",
          r"max(?:_model_len| seq len|imum)[^(]*\((?P<a>\d+)\).*?(?:KV cache \((?P<b>\d+)\)|KV cache memory \((?P<b2>[^)]*)\))|", remedy="lower --max-model-len, raise --gpu-memory-utilization, use an fp8 KV cache or more GPUs"),

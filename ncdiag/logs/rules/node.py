@@ -138,6 +138,7 @@ RULES = (
     rule("duplicate-gpu", Says.NAMED, ("Duplicate GPU detected", "Multiple Ranks are using the same GPU", "Multiple ranks detected using the same GPU"), "two ranks are on one GPU",
          r"rank (?P<rank>\d+) and rank \d+ both on CUDA device (?P<device>[0-9a-f]+)|", remedy="give each local rank its own GPU: LOCAL_RANK, CUDA_VISIBLE_DEVICES, torch.cuda.set_device"),
     rule("ptrace-denied", Says.STRONG, ("Try running again with elevated permissions", "ptrace: Operation not permitted", "Could not attach to process", "ptrace_scope", "Failed to suspend process", "SYS_PTRACE"), "stacks cannot be read here: ptrace is not permitted",
+         r"elevated permissions|ptrace: Operation|Could not attach|ptrace_scope|Failed to suspend|(?i:miss|without|lack|need|requir|denied|not permitted|not have|no )[^\n]{0,40}SYS_PTRACE|SYS_PTRACE[^\n]{0,60}(?i:miss|lack|need|requir|denied|not permitted|not set|not granted|absent)",
          unless=r"(?i)cap-add|--cap|ptrace_scope\s*=\s*0", condition=True, remedy="CAP_SYS_PTRACE for the container (docker --cap-add SYS_PTRACE; Kubernetes securityContext), or run as the process's user with kernel.yama.ptrace_scope=0"),
     rule("ptrace-denied", Says.STRONG, ("Permission Denied", "Operation not permitted (os error 1)", "Permission denied (os error 13)"), "py-spy may not read this process", r"Error: Permission Denied|os error 13?\)", condition=True),
 )

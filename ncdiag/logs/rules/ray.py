@@ -16,6 +16,8 @@ RULES = (
     rule("ray-resources-infeasible", Says.HINT, ("Waiting for creating a placement group of specs for", "Waiting for removing a placement group"), "the placement group has waited {s} s: not enough free GPUs, or a node has not joined", r"for (?P<s>\d+) seconds", candidates=("ray-placement-group-leaked", "ray-gcs-unreachable"),
          remedy="`ray status` and `ray list nodes`: which node has not joined, which placement group holds GPUs"),
     rule("ray-resources-infeasible", Says.NAMED, ("exceeds the total number of available GPUs", "exceeds available GPUs"), "more GPUs are asked for than the Ray cluster has", r"(?:GPUs|available)", unless="World size|WARNING"),
+    rule("ray-resources-infeasible", Says.STRONG, ("arallel size (",), "more GPUs are asked for than the Ray cluster has: {what}", r"(?P<what>(?:[Tt]ensor|[Pp]ipeline)[ -]?[Pp]arallel size \(\d+\) exceeds available GPUs \(\d+\))", candidates=("parallel-size-mismatch",),
+         remedy="`ray status`: which node has not joined; else a parallel size that fits the GPUs there are"),
     rule("ray-resources-infeasible", Says.STRONG, ("pending placement groups", "pending tasks/actors"), "Ray has demands that it cannot place: {what}", r"(?P<what>\{[^}]*'?GPU'?[^}]*\}[^:]*): \d+\+ pending"),
     rule("ray-placement-group-leaked", Says.STRONG, ("reserved in placement groups",), "placement groups hold all GPUs of the cluster ({a} of {b})", r"(?P<a>\d+)(?:\.0)?/(?P<b>(?P=a))(?:\.0)? GPU\b.*reserved in placement groups",
          remedy="`ray list placement-groups`; remove the old one (ray.util.remove_placement_group) or restart Ray; end duplicate services"),
