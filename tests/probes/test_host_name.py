@@ -134,7 +134,7 @@ def test_a_silent_name_server_does_not_hold_us_up() -> None:
 
 
 def test_gloo_is_told_its_interface() -> None:
-    told = {"environ": {"GLOO_SOCKET_IFNAME": "eth0"}, "reason": None, "absent": []}
+    told: dict[str, Any] = {"environ": {"GLOO_SOCKET_IFNAME": "eth0"}, "reason": None, "absent": []}
     node = {"interfaces": LOCAL, "host-name": facts(addresses=["127.0.1.1"]), "framework-environment": told}
     (finding,) = judged("host-name", {"a": node})
     assert finding.status.value == "ok" and "GLOO_SOCKET_IFNAME=eth0" in finding.summary
