@@ -95,7 +95,9 @@ def _bundles(paths: tuple[str, ...]) -> tuple[list[DumpContent], tuple[str, ...]
         try:
             content = bundle.find(path) if _may_be_bundle(path) else None
         except bundle.BundleError as error:
-            raise click.UsageError(str(error)) from None
+            if not path.endswith(".zst"):
+                raise click.UsageError(str(error)) from None
+            content = None  # a compressed log, perhaps: reading it tells what is wrong with it
         if content is not None:
             dumps.append(content)
         else:

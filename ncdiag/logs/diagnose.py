@@ -89,7 +89,9 @@ def of_streams(streams: Iterable[Stream], notes: list[str] | None = None) -> Dia
     signals = refine(found, readers, documents, facts, order, ray)
     verdict = explain(signals, REMEDIES, NEXT)
     if order and blank:
-        verdict.causes[0].summary = "what was given is empty: it says neither that something is wrong, nor that it works"
+        verdict.causes[
+            0
+        ].summary = "what was given is empty: it says neither that something is wrong, nor that it works"
     return Diagnosis(
         verdict,
         facts,

@@ -20,6 +20,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO
 
+from ncdiag.logs import zstd
 from ncdiag.logs.archives import ERRORS, is_tar, is_zip, members
 
 CHUNK = 1 << 20
@@ -30,6 +31,8 @@ BOMB_BYTES, BOMB_RATIO = (
     {"gz": 200, "bz2": 2000, "xz": 2000, "zst": 2000},
 )  # what expands beyond both is no log
 PIPE_WAIT_S = 3.0  # for somebody to write to a named pipe
+
+EMPTY = "nobody wrote to it. Keep both outputs of every rank (> FILE 2>&1) with NCCL_DEBUG=INFO, and see whether the disk is full (df)"
 
 _MAGIC = ((b"\x1f\x8b", "gz"), (b"BZh", "bz2"), (b"\xfd7zXZ\x00", "xz"), (b"\x28\xb5\x2f\xfd", "zst"))
 _BINARY = (
@@ -121,10 +124,14 @@ class Intake:
             return
         chunks = _plain(_again(head, rest))
         first = next((chunk for chunk in chunks if chunk), b"")
-        if head and not first:
-            if not any(note.startswith(f"{name}: ") for note in self.notes):
-                self.notes.append(f"{name}: nothing but zero bytes, not read")
+        if not first and any(note.startswith(f"{name}: ") for note in self.notes):
             return
+        if head and not first:
+            self.notes.append(f"{name}: nothing but zero bytes, not read")
+            return
+        if not first or (len(first) < CHUNK and first.isspace()):
+            what = "holds nothing but blank lines" if first else "is empty (0 bytes)"
+            self.notes.append(f"{name} {what}: {EMPTY}")
         yield Stream(name, _again(first, chunks), first[:65536])
 
     def _expanded(self, name: str, file: BinaryIO, close: bool) -> Iterator[bytes]:
@@ -147,15 +154,11 @@ class Intake:
                 yield chunk
         except (*ERRORS, lzma.LZMAError, zlib.error) as error:
             self.notes.append(f"{name}: read up to a damaged or unfinished place ({error})")
-        except _NoReader as error:
+        except zstd.NoZstd as error:
             self.notes.append(f"{name}: {error}")
         finally:
             if close:
                 file.close()
-
-
-class _NoReader(Exception):
-    pass
 
 
 def _opened(path: str) -> BinaryIO:
@@ -259,17 +262,9 @@ def _expand(kind: str, packed: _Joined) -> Iterator[bytes]:
     elif kind == "xz":
         reader = lzma.LZMAFile(joined)  # noqa: SIM115
     else:
-        reader = _zstd(joined)
+        reader = zstd.opened(joined)
     while chunk := reader.read1(CHUNK):  # what there is: a cut archive still gives its beginning
         yield chunk
-
-
-def _zstd(joined: Any) -> Any:
-    try:
-        import zstandard  # type: ignore[import-not-found]
-    except ImportError:
-        raise _NoReader("zstd-compressed; expand it with `zstd -d`, or pip install zstandard") from None
-    return zstandard.ZstdDecompressor().stream_reader(joined, read_across_frames=True)
 
 
 def _again(head: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:

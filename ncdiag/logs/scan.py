@@ -1,7 +1,8 @@
 """One pass over the lines of all sources: rules by literal, readers of blocks, and the NCCL parser, at the speed of the NCCL parser.
 
 Most lines of a log say again what another one said, with other numbers. So a line is first reduced to its shape (no digits, no hex letters);
-a shape that once held no literal of any rule is never looked at again.
+a shape that once held no literal of any rule is never looked at again. Neither is a message of NCCL, to the letter, that no rule matched and no reader
+knows, when another process prints it.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from ncdiag.logs.model import Line, Rule, signal, split_prefix, without_guesses
 from ncdiag.nccl.lines import clean
 
 LINE_LIMIT = 64 * 1024  # bytes of a line that are read
+BLOCK = 128 * 1024  # bytes worked on at a time; a size that stays in the cache of one core
 SHAPES_LIMIT = 32 << 20  # bytes of remembered shapes of lines without a literal
 SHAPE_COST = 100  # bytes that remembering a shape takes beside its own
 SHAPE_LIMIT = 4096  # bytes of a shape that is remembered
@@ -24,7 +26,19 @@ ALIKE_LIMIT = 4  # matches of one rule in one source that are kept; the rest is 
 MATCHES_LIMIT = 400  # of one rule over all sources
 MATCHED_LIMIT = 100_000  # lines
 
+MESSAGES_LIMIT = 16_384  # messages of NCCL with a literal that are remembered
+
 _NUMBERS = b"0123456789abcdefx"
+_COMMUNICATOR = re.compile(
+    rb"NCCL INFO (?:(?:\w+ )?comm 0x[0-9a-f]+ rank \d+ nranks \d+ [\w -]*- Init (?:START|COMPLETE)|Init timings - \w+: rank \d+ nranks [\w ,.()]*\))$"
+)
+"""Lines that every rank prints, in which nothing but numbers changes: when one of them is of no interest, none is."""
+
+
+def _said(raw: bytes) -> tuple[bytes, bytes]:
+    """What tells a line of NCCL from others, besides which host and process printed it."""
+    head, _, message = raw.partition(b"NCCL INFO ")
+    return head.translate(None, _NUMBERS), message
 
 
 class Reader(Protocol):
@@ -108,6 +122,7 @@ class Scanner:
                 self._triggers.setdefault(self._each.match(literal)[1], []).append((literal, reader))  # type: ignore[index]
         self._readers = readers
         self._boring: set[bytes] = set()
+        self._words: dict[tuple[bytes, bytes], tuple[str, ...]] = {}  # by message of NCCL; empty: of no interest
         self._kept = 0  # bytes of them
         self._active: list[Reader] = []
         self._pending: list[_Pending] = []
@@ -132,20 +147,58 @@ class Scanner:
         self._order += len(shapes)
 
     def _lines(self, source: str, lines: Sequence[bytes], shapes: Sequence[bytes], first: int) -> None:
-        boring, hint = self._boring, self._hint.search
-        start = self._order - first
-        for number, (raw, shape) in enumerate(zip(lines, shapes, strict=True), first):
-            if not (self._active or self._pending):
-                if shape in boring:
-                    continue
-                if hint(raw) is None:
-                    if self._kept < SHAPES_LIMIT and len(shape) < SHAPE_LIMIT:
-                        boring.add(shape)
-                        self._kept += len(shape) + SHAPE_COST
-                    continue
-            for part in raw.split(b"\r"):  # states of a progress bar
-                before, text = split_prefix(clean(part[:LINE_LIMIT]).decode("utf-8", "replace"))
-                self._line(Line(source, number, text, start + number, before))
+        boring, start = self._boring, self._order - first
+        new = [number for number, shape in enumerate(shapes) if shape not in boring]
+        number, at = 0, 0  # the next line; the next of the new ones
+        while True:
+            free = not (self._active or self._pending)
+            if free:
+                while at < len(new) and new[at] < number:
+                    at += 1
+                number = new[at] if at < len(new) else len(lines)
+            if number >= len(lines):
+                return
+            if not (free and self._silent(lines[number], shapes[number])):
+                self._whole(source, lines[number], shapes[number], first + number, start + first + number)
+            number += 1
+
+    def _whole(self, source: str, raw: bytes, shape: bytes, number: int, order: float) -> None:
+        """A line that is looked at in full."""
+        said = _said(raw) if b"NCCL INFO " in raw and b"\r" not in raw else None
+        words = self._words.get(said) if said else None
+        free, concerns = not (self._active or self._pending), False
+        for part in raw.split(b"\r"):  # states of a progress bar
+            before, text = split_prefix(clean(part[:LINE_LIMIT]).decode("utf-8", "replace"))
+            found = self._words_of(text) if words is None else words
+            concerns |= self._line(Line(source, number, text, order, before), found)
+        if said is None or words is not None:
+            return
+        if free and not concerns and _COMMUNICATOR.search(raw):
+            self._bore(shape)
+        elif len(raw) < SHAPE_LIMIT and len(self._words) < MESSAGES_LIMIT:
+            self._words[said] = () if free and not concerns else found
+
+    def _words_of(self, text: str) -> tuple[str, ...]:
+        """The beginnings of literals that stand in the text."""
+        return tuple(dict.fromkeys(self._each.findall(text)))
+
+    def _silent(self, raw: bytes, shape: bytes) -> bool:
+        """Whether no rule and no reader has anything to do with the line."""
+        if shape in self._boring:
+            return True
+        if self._words and b"NCCL INFO " in raw:
+            words = self._words.get(_said(raw))
+            if words is not None:
+                return not words
+        if self._hint.search(raw) is None:
+            self._bore(shape)
+            return True
+        return False
+
+    def _bore(self, shape: bytes) -> None:
+        if self._kept < SHAPES_LIMIT and len(shape) < SHAPE_LIMIT:
+            self._boring.add(shape)
+            self._kept += len(shape) + SHAPE_COST
 
     def end(self, source: str) -> None:
         for pending in self._pending:
@@ -160,7 +213,9 @@ class Scanner:
         for reader in self._readers:
             yield from reader.signals()
 
-    def _line(self, line: Line) -> None:
+    def _line(self, line: Line, words: Sequence[str]) -> bool:
+        """False when no rule matched and no reader was asked."""
+        concerns = False
         self._active = [reader for reader in self._active if reader.take(line)]
         for pending in self._pending:
             pending.text += " " + line.text.strip()
@@ -171,25 +226,30 @@ class Scanner:
         self._pending = [pending for pending in self._pending if pending.left > 0]
         text = line.text
         said = without_guesses(text)
-        words = dict.fromkeys(self._each.findall(text))
         tried: set[int] = set()
         for word in words:
             for literal, rule in self._rules.get(word, ()):
                 if id(rule) not in tried and literal in said:
                     tried.add(id(rule))
-                    self._try(rule, line, said)
+                    concerns |= self._try(rule, line, said)
             for literal, reader in self._triggers.get(word, ()):
                 if id(reader) not in tried and reader not in self._active and literal in text:
                     tried.add(id(reader))
+                    concerns = True
                     if reader.take(line):
                         self._active.append(reader)
+        return concerns
 
-    def _try(self, rule: Rule, line: Line, text: str) -> None:
+    def _try(self, rule: Rule, line: Line, text: str) -> bool:
+        """False when the rule does not match, and will not with the lines that follow."""
         groups = rule.find(text)
         if groups is not None:
             self._match(rule, line, groups)
         elif rule.lines > 1 and (rule.unless is None or not rule.unless.search(text)):
             self._pending.append(_Pending(rule, line, text.strip(), rule.lines - 1))
+        else:
+            return False
+        return True
 
     def _complete(self, pending: _Pending) -> None:
         groups = pending.rule.find(pending.text)
@@ -215,7 +275,7 @@ class Scanner:
 def blocks_of(chunks: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
     """Chunks of a stream -> (number of the first line, complete lines without the last newline). What is beyond LINE_LIMIT without a newline is dropped."""
     rest, number = b"", 1
-    for chunk in chunks:
+    for chunk in (whole[start : start + BLOCK] for whole in chunks for start in range(0, len(whole), BLOCK)):
         if b"\r" in chunk:
             chunk = chunk.replace(b"\r\n", b"\n")
         end = chunk.rfind(b"\n")

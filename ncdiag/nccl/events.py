@@ -76,6 +76,7 @@ PATTERNS: List[Pattern] = _rows(
     ("ib-device-unusable", r"NET/IB : Unable to (?P<action>open|query) device (?P<device>\S+)"),
     ("ib-device-unusable", r"NET/IB : Unable to (?P<action>query) port(?:_num)? (?P<port>\d+)"),
     ("ib-device-failed", r"NET/IB.*[Dd]evice (?P<device>\S+) marked as failed"),
+    ("pci-path-hidden", r"Could not find real path of (?P<path>\S*/pci_bus/[fF]{4,}[:/]\S*)"),  # NVSwitches, in a virtual machine
     ("ib-path-unresolved", r"Could not find real path of (?P<path>\S+)"),
     ("ib-no-ip-interface", r"NET/IB : No IP interface found"),
     ("ib-gid-attrs-unreadable", r"open failed in ncclIbRoceGetVersionNum: (?P<reason>.+)"),
@@ -161,7 +162,7 @@ HARMLESS = frozenset(
         "connect-retry", "gid-table-changed", "gid-refreshed", "ib-speed-change", "ofi-provider", "p2p-disabled", "p2p-refused",
         "cumem-host-unavailable", "affinity-empty", "graph-fallback", "param-invalid", "param-unused", "ras-socket", "socket-magic", "shm-retry",
         "ib-devices-mismatched", "ib-unroutable", "ib-wqe-slow", "net-device-count", "hint", "diagnostics", "environment-mismatch",
-        "library-missing", "ib-modify-qp-retry",
+        "library-missing", "ib-modify-qp-retry", "pci-path-hidden",
     )
 )  # fmt: skip  # not by themselves the end of a rank
 _HARMLESS_EVENTS = re.compile(r"active|change|reregist|last WQE|established", re.I)

@@ -60,8 +60,9 @@ class Lines:
 
     def feed(self, data: bytes) -> Iterator[List[bytes]]:
         """Yield lists of complete lines. The unfinished last one is kept for the next call, at most LINE_LIMIT bytes of it."""
-        for start in range(0, len(data), BLOCK):
-            piece = data[start : start + BLOCK]
+        step = BLOCK if len(data) > 2 * BLOCK else len(data) or 1
+        for start in range(0, len(data), step):
+            piece = data[start : start + step]
             if self.skipping:
                 end = piece.find(b"\n")
                 if end < 0:

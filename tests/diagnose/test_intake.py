@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import bz2
 import gzip
+import importlib.util
 import json
 import lzma
 import os
 import random
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -329,3 +331,62 @@ def test_a_result_of_ncdiag_is_no_log(tmp_path: Path) -> None:
     both = diagnose([str(saved), str(log)])
     assert both.sources == [str(log)] and both.verdict.causes[0].cause == "unresolved"
     assert f"ncdiag report {saved}" in both.notes[0]
+
+
+@pytest.mark.parametrize("command", ["diagnose", "log"])
+@pytest.mark.parametrize("content, says", [(b"", "is empty (0 bytes)"), (b"\n  \n\n", "holds nothing but blank lines")])
+def test_an_empty_file_is_called_empty(tmp_path: Path, command: str, content: bytes, says: str) -> None:
+    path = tmp_path / "rank0.log"
+    path.write_bytes(content)
+    run = subprocess.run(
+        [sys.executable, "-m", "ncdiag", command, str(path), "--format", "json"], capture_output=True, check=False
+    )
+    data = json.loads(run.stdout)
+    assert run.returncode == 3
+    (note,) = [note for note in data["notes"] if "rank0.log" in note and "nobody wrote to it" in note]
+    assert says in note and "NCCL_DEBUG=INFO" in note
+    if command == "diagnose":
+        assert [cause["cause"] for cause in data["causes"]] == ["unresolved"] and "empty" in data["causes"][0][
+            "summary"
+        ]
+
+
+def test_an_empty_file_beside_others_is_a_note(tmp_path: Path) -> None:
+    (tmp_path / "a.log").write_bytes(b"")
+    (tmp_path / "b.log").write_bytes(SHM)
+    found = diagnose([str(tmp_path)])
+    assert found.verdict.causes[0].cause == "shm-too-small" and "a.log is empty" in found.notes[0]
+
+
+def test_zstd_by_its_program(tmp_path: Path) -> None:
+    program = shutil.which("zstd")
+    if program is None:
+        pytest.skip("no program zstd")
+    plain, packed = tmp_path / "x.log", tmp_path / "x.log.zst"
+    chance = random.Random(1)
+    plain.write_bytes(SHM + b"".join(b"%s\n" % chance.randbytes(50).hex().encode() for _ in range(6000)))
+    subprocess.run([program, "-q", str(plain), "-o", str(packed)], check=True)
+    plain.unlink()
+    found = diagnose([str(packed)])
+    assert found.verdict.causes[0].cause == "shm-too-small" and not found.notes
+    packed.write_bytes(packed.read_bytes()[:-1000])
+    found = diagnose([str(packed)])
+    assert found.verdict.causes[0].cause == "shm-too-small" and "unfinished" in found.notes[0]
+
+
+@pytest.mark.parametrize("command", ["diagnose", "log"])
+def test_zstd_without_module_and_program_is_one_line(tmp_path: Path, command: str) -> None:
+    if importlib.util.find_spec("zstandard") is not None:
+        pytest.skip("the module is here")
+    path = tmp_path / "x.log.zst"
+    path.write_bytes(b"\x28\xb5\x2f\xfd" + b"\0" * 20)
+    run = subprocess.run(
+        [sys.executable, "-m", "ncdiag", command, str(path)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PATH": str(tmp_path)},
+    )
+    assert run.returncode == 2 and run.stdout == ""
+    (line,) = [line for line in run.stderr.splitlines() if line.startswith("Error: ")]
+    assert "x.log.zst: zstd-compressed, not read: install zstd" in line

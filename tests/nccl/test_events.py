@@ -213,3 +213,17 @@ def test_the_same_place_in_the_code_is_not_the_same_speaker(stamp: str) -> None:
     parser = NcclLog()
     parser.feed("job.log", "\n".join(lines).encode())
     assert [(event.host, event.pid) for event in parser.finish().events] == [("gpu1", 11), ("gpu2", 12)]
+
+
+@pytest.mark.parametrize(
+    "path, kind, ends",
+    [
+        ("/sys/class/pci_bus/fffffff/../../fffffff:ff:f", "pci-path-hidden", False),
+        ("/sys/class/pci_bus/ffffffff:ff/../../ffffffff:ff:ff.f", "pci-path-hidden", False),
+        ("mlx5_0 (/sys/class/infiniband/mlx5_0/device)", "ib-path-unresolved", True),
+        ("/sys/class/pci_bus/0000:ff/../../0000:ff:00.0", "ib-path-unresolved", True),
+    ],
+)
+def test_a_switch_without_address_is_no_nic(path: str, kind: str, ends: bool) -> None:
+    found = event(f"node01:4000:4100 [0] graph/xml.cc:1 NCCL WARN Could not find real path of {path}")
+    assert (found.kind, events.ends_a_rank(found)) == (kind, ends)
