@@ -233,6 +233,7 @@ class Watch:
         )
 
     def _conclude(self, answers: Sequence[Mapping[str, Any]], quiet_s: float = 0.0) -> None:
+        self.errors = verdicts.errors_of(answers)
         content = verdicts.content_of(
             answers, self.output, {"node": answers[0]["node"] if answers else None, "command": "bringup"}
         )
