@@ -13,15 +13,17 @@ from ncdiag.hang import (
     listen_rules,
     lock_rules,
     network_rules,
+    outside_rules,
     rank_rules,
     store_rules,
 )
 from ncdiag.hang.addresses import Picture
 from ncdiag.hang.calm import calm, slow_storage
 from ncdiag.hang.claims import LIKELY, POSSIBLE, SURE, Claim, claim, names, seen
+from ncdiag.hang.company import make_scene
 from ncdiag.hang.idle import lonely
 from ncdiag.hang.rows import verdict_of
-from ncdiag.hang.scene import Scene, make_scene
+from ncdiag.hang.scene import Scene
 from ncdiag.hang.verdict import Verdict
 from ncdiag.model import CONFIDENCES, Cause, Evidence, RankState
 from ncdiag.processes.denied import DENIED
@@ -41,7 +43,7 @@ RULES = (
     count_rules.recorder_says,
     count_rules.ras_says,
     lock_rules.file_locks,
-    rank_rules.outside,
+    outside_rules.outside,
     group_rules.different_calls,
     network_rules.silent_link,
     group_rules.behind,

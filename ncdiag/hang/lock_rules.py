@@ -22,7 +22,7 @@ def holder_of(view: View, views: Sequence[View]) -> Optional[View]:
 def file_locks(scene: Scene, picture: Picture) -> Iterator[Claim]:
     """Who waits for each other's locks; who waits for one that is held by a process outside, or by one that waits for it in turn.
 
-    That a holder is stuck in something of its own is `rank_rules.outside`'s to say: those that wait for its lock are its witnesses.
+    That a holder is stuck in something of its own is `outside_rules.outside`'s to say: those that wait for its lock are its witnesses.
     """
     waiting = [view for view in scene.views if view.state.lock]
     rings: List[List[View]] = []

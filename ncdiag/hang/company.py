@@ -1,0 +1,154 @@
+"""From rank states to the scene: what the processes say about each other, before any rule is asked."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Dict, List, Mapping, Optional, Sequence
+
+from ncdiag.hang.scene import Scene, View, look, what_state
+from ncdiag.model import Cause, Frame, RankState
+from ncdiag.processes.stacks import SPARED, python_frames
+from ncdiag.stages.match import Rule, first
+from ncdiag.stages.order import GPU, LOCK, ORDERS, PEERS, QUEUE, SOCKET, STORE, WORKERS
+from ncdiag.stages.threads import frames_of, main_thread
+
+
+def make_scene(
+    states: Sequence[RankState],
+    ras: Optional[Sequence[Mapping[str, Any]]],
+    flight: Optional[Mapping[int, Mapping[str, Any]]],
+    logs: Optional[Sequence[Cause]],
+) -> Scene:
+    """Every process looked at, in the order of rank, node and pid."""
+    views = [look(state) for state in states]
+    _share_stages(views)
+    _find_peers(views)
+    _find_lock_waiters(views)
+    _find_idlers(views)
+    _find_parents(views)
+    _see_counts_move(views, ras or ())
+    sizes: Dict[int, int] = {}
+    for view in views:
+        if view.state.world_size:
+            sizes[view.state.world_size] = sizes.get(view.state.world_size, 0) + 1
+    world = max(sizes, key=lambda size: (sizes[size], size)) if sizes else None
+    scene = Scene(views, world, ras or (), flight or {}, logs or ())
+    _number_the_dead(scene)
+    views.sort(key=lambda view: (view.rank is None, view.rank or 0, view.state.node, view.state.pid))
+    return scene
+
+
+def _share_stages(views: Sequence[View]) -> None:
+    """Of processes with one Python stack native frames are read of a few; where those agree, the others are there, too."""
+    groups: Dict[Any, List[View]] = {}
+    for view in views:
+        if view.state.threads:
+            groups.setdefault((view.state.role, python_frames(view.state.threads)), []).append(view)
+    for group in groups.values():
+        spared = [
+            view for view in group if (view.state.stack_error or "").startswith(SPARED) or view.verdict == "stopped"
+        ]
+        shown = {(view.stage, view.waiting): view for view in group if view not in spared and _has_native(view)}
+        if spared and len(shown) == 1:
+            ((_, model),) = shown.items()
+            for view in spared:
+                view.match, view.waiting = model.match, model.waiting
+                view.verdict = what_state(view.state, view.match, view.waiting)
+
+
+def _has_native(view: View) -> bool:
+    return any(frame.native for thread in view.state.threads if thread["main"] for frame in thread["frames"])
+
+
+def _find_peers(views: Sequence[View]) -> None:
+    """Who reads from a socket waits for its peers when all its connections lead to ranks that were seen."""
+    ends = {
+        (view.home, socket.local): view
+        for view in views
+        for socket in view.state.sockets
+        if socket.state == "ESTABLISHED"
+    }
+    homes = {view.home for view in views}
+    for view in views:
+        if view.waiting != SOCKET or view.verdict not in ("stuck", "unknown"):
+            continue
+        remotes = [socket.remote for socket in view.state.sockets if socket.state == "ESTABLISHED"]
+        if remotes and all(any((home, remote) in ends for home in homes) for remote in remotes):
+            view.waiting, view.verdict = PEERS, "waiting"
+
+
+def _see_counts_move(views: Sequence[View], reports: Sequence[Mapping[str, Any]]) -> None:
+    """Ranks of a communicator whose counts of collectives moved between two RAS reports work, wherever they were met."""
+    moving = {
+        (rank.get("pid"), rank.get("rank"))
+        for report in reports
+        for comm in report.get("communicators") or ()
+        if comm.get("moved", report.get("moved"))
+        for rank in comm.get("ranks") or ()
+    }
+    for view in views:
+        names = {(pid, view.rank) for pid in (view.state.pid, view.state.ns_pid)}
+        if view.verdict in ("waiting", "stuck", "unknown") and view.rank is not None and names & moving:
+            view.verdict = "progressing"
+
+
+def _find_lock_waiters(views: Sequence[View]) -> None:
+    """Who waits for a file lock that a process seen here holds waits for that one."""
+    seen = {(view.state.node, view.state.pid) for view in views if view.verdict != "dead"}
+    for view in views:
+        holder = view.state.lock.get("holder")
+        if view.verdict in ("stuck", "unknown") and (view.state.node, holder) in seen and holder != view.state.pid:
+            view.waiting, view.verdict = LOCK, "waiting"
+
+
+def _find_idlers(views: Sequence[View]) -> None:
+    """Where no process is a rank, who waits at a queue waits for its other side, and who listens waits for requests."""
+    if any(view.rank is not None or view.waiting in (PEERS, STORE, GPU) for view in views):
+        return
+    for view in views:
+        main = main_thread(view.state.threads)
+        if view.state.role != "script" or view.verdict not in ("stuck", "unknown") or main is None:
+            continue
+        hit = first(_AT_QUEUE, frames_of(main))
+        if hit is not None:
+            ready = hit[0].stage == "ready"
+            frame = view.match.why if view.stage == "program" else hit[1]
+            view.match = replace(view.match, stage="ready" if ready else view.stage, why=frame, detail=hit[0].detail)
+            view.waiting, view.verdict = hit[0].waiting, "waiting"
+        elif any(socket.state == "LISTEN" for socket in view.state.sockets) and _polls(view, frames_of(main)):
+            view.match = replace(view.match, stage="ready", detail="requests")
+            view.waiting, view.verdict = ORDERS, "waiting"
+
+
+_AT_QUEUE = (
+    Rule("ready", ORDERS, ("get@multiprocessing/queues.py",), "work from a queue"),
+    Rule("program", QUEUE, ("put@multiprocessing/queues.py",), "a queue that is full"),
+)
+_POLLS = ("ep_poll", "epoll_wait", "poll_schedule", "do_poll", "do_select", "csk_accept")
+
+
+def _polls(view: View, stack: Sequence[Frame]) -> bool:
+    """Whether it waits for whatever comes first on its sockets."""
+    inner = [frame for frame in stack if not frame.native][:1]
+    return any(word in view.state.wchan for word in _POLLS) or any(
+        frame.file.endswith("selectors.py") or (frame.name == "accept" and frame.file.endswith("socket.py"))
+        for frame in inner
+    )
+
+
+def _find_parents(views: Sequence[View]) -> None:
+    """A program that started the ranks and does nothing itself waits for them, however it does that."""
+    parents = {(view.state.node, view.state.parent) for view in views if view.verdict != "dead"}
+    for view in views:
+        idle = view.rank is None and view.stage in ("program", "unknown") and view.verdict in ("stuck", "unknown")
+        if idle and view.state.threads and (view.state.node, view.state.pid) in parents:
+            view.waiting, view.verdict = WORKERS, "waiting"
+
+
+def _number_the_dead(scene: Scene) -> None:
+    """A process that ended does not say its rank any more; when one such and one number are left, they belong together."""
+    dead = [view for view in scene.ranks if view.rank is None and view.verdict == "dead"]
+    known = {view.rank for view in scene.ranks if view.rank is not None}
+    left = [number for number in range(scene.world_size or 0) if number not in known]
+    if len(dead) == len(left) == 1:
+        dead[0].rank = left[0]
