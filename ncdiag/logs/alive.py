@@ -20,7 +20,7 @@ _SHELL = re.compile(r"(?:\[?[\w.-]{1,60}@[\w.-]{1,60}[: ]\S{0,80}\]?[$#]|(?:\([\
 """A shell's prompt with a command: what follows is another thing's output."""
 _DEATH = re.compile(
     r"Traceback \(most recent call last\)|^terminate called after|Test (?:NCCL|CUDA) failure|ChildFailedError|MPI_ABORT was invoked|noticed that process rank"
-    r"|exited on signal|Exited with exit code|core dumped|^\^C|EngineCore (?:failed|encountered)|^Killed$|^Aborted|Segmentation fault|closing signal SIGTERM"
+    r"|exited on signal|Exited with exit code|core dumped|^\^C|EngineCore (?:failed|encountered)|^Killed$|^Aborted|Segmentation fault|closing signal SIGTERM|Watchdog caught collective operation timeout"
 )
 _OF = re.compile(r"(?<![\d/.])(\d{2,})\s*/\s*(\d{2,})(?![\d/])")
 _FINISHED = re.compile(
@@ -35,6 +35,7 @@ _KERNEL = re.compile(
 """A line of the kernel: pasted beside a run's own, it was not said in between."""
 _NUMBER = re.compile(r"(?i)\b(?:steps?|iter\w*)\W{1,12}(\d+)")
 _ANSWER = re.compile(r'" 200 OK|generation throughput: (?!0\.0 )[\d.]+|gen throughput \(token/s\): [1-9]')
+RUNS_LIMIT = 10_000  # of one source, besides launches
 STEPS = 3  # of a training that show it at work
 
 
@@ -59,7 +60,7 @@ class Life:
     triggers = (
         "$ ", "]# ", "# nThread", "# Avg bus", "mpirun", "mpiexec", "srun ", "torchrun", "deepspeed ", "accelerate launch", "vllm serve", "ray start", "python -m ", "python3 -m ", "docker run", "_perf ",
         "_perf_mpi ", "Traceback (most", "terminate called", "Test NCCL failure", "Test CUDA failure", "ChildFailedError", "MPI_ABORT", "noticed that process", "exited on signal",
-        "Exited with exit code", "core dumped", "^C", "EngineCore failed", "EngineCore encountered", "Killed", "Aborted", "Segmentation fault", "closing signal SIGTERM",
+        "Exited with exit code", "core dumped", "^C", "EngineCore failed", "EngineCore encountered", "Killed", "Aborted", "Segmentation fault", "closing signal SIGTERM", "Watchdog caught",
         "train_runtime", "raining complete", "raining is complete", "raining finished", "raining done", "inished training", "Trainer.fit` stopped", "COMPLETED", "FAILED ", "TIMEOUT ",
         '" 200 OK', "generation throughput", "gen throughput",
         "loss ", "loss:", "loss=", "loss'", 'loss"', "Loss:", "Loss ",
@@ -110,7 +111,8 @@ class Life:
                 self.interrupted[line.source] = line
             if "Traceback" not in text:
                 self._again[line.source] = line.order
-            runs.append(Run(line.order))
+            if len(runs) < RUNS_LIMIT:
+                runs.append(Run(line.order))
         elif program := _launched(text):
             runs.append(Run(line.order, line, program=program))
         elif _SHELL.match(text):

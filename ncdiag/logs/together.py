@@ -85,15 +85,21 @@ def _manager_runs(signals: Sequence[Signal], readers: Readers) -> None:
             signal.says = Says.HINT
 
 
+_FLAP = re.compile(r"(?i)(?:mlx[45]_core|irdma|bnxt_re|ionic)\b.*(?:link down|cable (?:unplugged|error))")
+
+
 def _same_device(signals: Sequence[Signal], readers: Readers) -> None:
-    """A port that is not active, or of another MTU than its peer, on the very device whose packets are not acknowledged: that is what ends the job."""
+    """A port that is not active, or of another MTU than its peer, on the very device whose packets are not acknowledged, or an RDMA adapter whose kernel driver saw its link go: that is what ends the job."""
     failing = {
         str(signal.where.get("device", "")).partition(":")[0]
         for signal in signals
         if signal.cause == "ib-path-unreachable" and not signal.condition
     } - {""}
+    unacknowledged = any(signal.cause == "ib-path-unreachable" and not signal.condition for signal in signals)
     for signal in signals:
         at = signal.evidence[0] if signal.evidence else None
+        if unacknowledged and at and signal.cause == "ib-link-or-hca-fault" and _FLAP.search(at.text):
+            signal.condition = False
         device = readers.verbs.inactive.get((at.source, at.line or 0)) if at else None
         if signal.cause == "mtu-mismatch":
             device = str(signal.where.get("device", ""))

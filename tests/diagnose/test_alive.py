@@ -190,3 +190,11 @@ def test_the_same_message_of_another_node_of_a_job_that_works(tmp_path) -> None:
     (tmp_path / "n2.log").write_text("libibverbs: Warning: no userspace device\npynvml.NVMLError_LibraryNotFound\n")
     causes = {cause.cause: cause.confidence for cause in diagnose([str(tmp_path)]).verdict.causes}
     assert causes["driver-library-missing"] == "likely", "which of the two files is later is not known"
+
+
+def test_a_time_out_ends_the_run_that_the_setting_mends(tmp_path) -> None:
+    step = "step {n}/10 loss=2.{n}"
+    timeout = "[rank0]:[E1 ProcessGroupNCCL.cpp:616] [Rank 0] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=1, OpType=ALLREDUCE, NumelIn=1, NumelOut=1, Timeout(ms)=600000) ran for 600012 milliseconds before timing out."
+    again = [step.format(n=n) for n in range(4)]
+    lines = ["$ torchrun --nproc-per-node 2 t.py", timeout, "$ NCCL_P2P_DISABLE=1 torchrun --nproc-per-node 2 t.py"]
+    assert first(tmp_path, *lines, *again) == ("p2p-broken", "likely")
