@@ -32,13 +32,9 @@ def holder(addresses: Sequence[Address], address: str) -> Optional[str]:
     except ValueError:
         return None
     for local in addresses:
-        if ipaddress.ip_address(local.address) == wanted:
+        if local.ip == wanted:
             return local.name
-    return (
-        "lo"
-        if wanted.is_loopback and any(ipaddress.ip_address(local.address).is_loopback for local in addresses)
-        else None
-    )
+    return "lo" if wanted.is_loopback and any(local.ip.is_loopback for local in addresses) else None
 
 
 def gloo(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import ipaddress
 import re
-from typing import Any, Collection, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Collection, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
 from ncdiag.nccl.version import NEWEST_READ, Version
 
@@ -20,6 +20,9 @@ MAX_INTERFACES = 16
 """MAX_IFS: names that a list may hold, and interfaces that the socket transport takes."""
 
 FAMILIES = {"AF_INET": "inet", "AF_INET6": "inet6"}
+
+
+Ip = Union[ipaddress.IPv4Address, ipaddress.IPv6Address]
 
 
 class Address(NamedTuple):
@@ -37,6 +40,11 @@ class Address(NamedTuple):
         return "inet6" if ":" in self.address else "inet"
 
     @property
+    def ip(self) -> Ip:
+        """`address` as a number. Raises ValueError."""
+        return _ip(self.address)
+
+    @property
     def network(self) -> str:
         """`192.0.2.0/24`"""
         return _network(self.address, self.prefix)
@@ -49,6 +57,11 @@ class Address(NamedTuple):
             )
         except ValueError:
             return False
+
+
+@functools.lru_cache(maxsize=65536)
+def _ip(address: str) -> Ip:
+    return ipaddress.ip_address(address)
 
 
 @functools.lru_cache(maxsize=65536)
@@ -80,6 +93,7 @@ class Filter(NamedTuple):
         return hit != self.exclude
 
 
+@functools.lru_cache(maxsize=4096)
 def parse(value: str) -> Filter:
     """`^=eth0,eth1:1` as a Filter; the port behind a colon is cut off, blanks belong to the name as in NCCL."""
     exclude = value.startswith("^")
