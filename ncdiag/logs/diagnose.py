@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from ncdiag.explain import Verdict, explain
-from ncdiag.logs import structure
+from ncdiag.logs import fanned, structure
 from ncdiag.logs.alive import outlived
 from ncdiag.logs.documents import Documents
 from ncdiag.logs.intake import Intake, Stream
@@ -60,6 +61,7 @@ def of_streams(streams: Iterable[Stream], notes: list[str] | None = None) -> Dia
     scanner, nccl = Scanner(RULES, readers.all()), NcclLog()
     documents = Documents(readers.stacks)
     order: dict[str, float] = {}
+    hosts: dict[str, dict[int, str]] = {}
     ray, blank = False, True
     for stream in streams:
         own = _OWN.match(stream.head)
@@ -73,11 +75,17 @@ def of_streams(streams: Iterable[Stream], notes: list[str] | None = None) -> Dia
         if documents.take(stream, order[stream.name]):
             blank = False
             continue
-        for first, block in blocks_of(unwrapped(stream.chunks) if is_wrapped(stream.head) else stream.chunks):
+        chunks = unwrapped(stream.chunks) if is_wrapped(stream.head) else stream.chunks
+        text = _small(chunks) if fanned.is_fanned(stream.head) else b""
+        by_host = 0 < len(text) <= fanned.SIZE_LIMIT
+        if by_host:
+            hosts[stream.name] = fanned.read(scanner, stream.name, text)
+        for first, block in blocks_of(itertools.chain([text], chunks) if text else chunks):
             blank = blank and (not block or block.isspace())
             if not ray and first < _RAY_LINES and (b"ray" in block or b"Ray" in block):
                 ray = _RAY.search(block) is not None
-            scanner.feed(stream.name, block, first)
+            if not by_host:
+                scanner.feed(stream.name, block, first)
             nccl.feed(stream.name, block + b"\n")
         scanner.end(stream.name)
         nccl.end(stream.name)
@@ -87,6 +95,7 @@ def of_streams(streams: Iterable[Stream], notes: list[str] | None = None) -> Dia
     found = [*scanner.signals(), *documents.signals(), *structure.signals(facts, order, len(readers.bench.hosts) > 1)]
     found = [signal for signal in found if not readers.life.over(signal)]
     signals = refine(found, readers, documents, facts, order, ray)
+    fanned.name(signals, hosts)
     verdict = explain(signals, REMEDIES, NEXT)
     if order and blank:
         verdict.causes[
@@ -99,6 +108,16 @@ def of_streams(streams: Iterable[Stream], notes: list[str] | None = None) -> Dia
         [*notes, *documents.notes, *facts.notes],
         [(name, stage) for name, stage, _ in readers.starts.reached()],
     )
+
+
+def _small(chunks: Iterator[bytes]) -> bytes:
+    """A stream that can be kept; of a larger one its beginning, the rest stays in `chunks`."""
+    text = b""
+    for chunk in chunks:
+        text += chunk
+        if len(text) > fanned.SIZE_LIMIT:
+            break
+    return text
 
 
 def communicators(facts: NcclFacts) -> list[dict[str, Any]]:

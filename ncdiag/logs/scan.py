@@ -129,25 +129,23 @@ class Scanner:
         self._alike: dict[tuple[int, str], int] = {}
         self._total: dict[int, int] = {}
         self._latest: dict[tuple[int, str], Signal] = {}
-        self._order = 0
+        self.position = 0
+        """Lines fed so far, over all sources."""
+        self._prefix = ""
         self.found: list[Signal] = []
         self.matched: set[tuple[str, int]] = set()
         """`(source, line)` of lines that a rule matched, as far as they are kept in mind."""
 
-    @property
-    def position(self) -> int:
-        """Lines fed so far, over all sources."""
-        return self._order
-
-    def feed(self, source: str, block: bytes, first: int) -> None:
-        """Complete lines, the last one without newline; the first has number `first`. Every line counts for `order`."""
+    def feed(self, source: str, block: bytes, first: int, prefix: str = "") -> None:
+        """Complete lines, the last one without newline; the first has number `first`. Every line counts for `order`. `prefix` is no part of them."""
+        self._prefix = prefix
         shapes = block.translate(None, _NUMBERS).split(b"\n")
         if self._active or self._pending or not self._boring.issuperset(shapes):
             self._lines(source, block.split(b"\n"), shapes, first)
-        self._order += len(shapes)
+        self.position += len(shapes)
 
     def _lines(self, source: str, lines: Sequence[bytes], shapes: Sequence[bytes], first: int) -> None:
-        boring, start = self._boring, self._order - first
+        boring, start = self._boring, self.position - first
         new = [number for number, shape in enumerate(shapes) if shape not in boring]
         number, at = 0, 0  # the next line; the next of the new ones
         while True:
@@ -168,7 +166,7 @@ class Scanner:
         words = self._words.get(said) if said else None
         free, concerns = not (self._active or self._pending), False
         for part in raw.split(b"\r"):  # states of a progress bar
-            before, text = split_prefix(clean(part[:LINE_LIMIT]).decode("utf-8", "replace"))
+            before, text = self._split(clean(part[:LINE_LIMIT]).decode("utf-8", "replace"))
             found = self._words_of(text) if words is None else words
             concerns |= self._line(Line(source, number, text, order, before), found)
         if said is None or words is not None:
@@ -177,6 +175,12 @@ class Scanner:
             self._bore(shape)
         elif len(raw) < SHAPE_LIMIT and len(self._words) < MESSAGES_LIMIT:
             self._words[said] = () if free and not concerns else found
+
+    def _split(self, text: str) -> tuple[str, str]:
+        if not self._prefix or not text.startswith(self._prefix):
+            return split_prefix(text)
+        before, rest = split_prefix(text[len(self._prefix) :])
+        return self._prefix + before, rest
 
     def _words_of(self, text: str) -> tuple[str, ...]:
         """The beginnings of literals that stand in the text."""
