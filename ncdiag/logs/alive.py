@@ -173,7 +173,11 @@ def _quiet_after(proof: Line, signals: Iterable[Signal]) -> bool:
 
 def outlived(said: Iterable[Signal], life: Life, proofs: Sequence[Line]) -> None:
     """Messages of single lines after which the same run shows that it works become conditions of which little is claimed; where trouble follows, they stay what may have ended it, but are not sure."""
-    signals = [signal for signal in said if not signal.condition and signal.evidence and not life.over(signal)]
+    signals = [
+        signal
+        for signal in said
+        if (not signal.condition or signal.cause == "version-mismatch") and signal.evidence and not life.over(signal)
+    ]
     survived: set[str] = set()
     for signal in signals:
         source = signal.evidence[0].source
