@@ -9,6 +9,7 @@ from ncdiag.logs.alive import Life
 from ncdiag.logs.bench import Bench
 from ncdiag.logs.members import Members
 from ncdiag.logs.model import Line
+from ncdiag.logs.native import Native
 from ncdiag.logs.pasted.gids import Gids
 from ncdiag.logs.pasted.limits import Limits
 from ncdiag.logs.pasted.paused import Paused
@@ -46,6 +47,7 @@ class Readers:
     life: Life = field(default_factory=Life)
     services: Services = field(default_factory=Services)
     query: Query = field(default_factory=Query)
+    native: Native = field(default_factory=Native)
     others: tuple[Reader, ...] = field(
         default_factory=lambda: (
             Addresses(),
@@ -79,6 +81,7 @@ class Readers:
             self.life,
             self.services,
             self.query,
+            self.native,
             *self.others,
         ]
 
