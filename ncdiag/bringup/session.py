@@ -55,6 +55,7 @@ class Session:
         ssh_user: str | None,
         ssh_config: str | None,
         no_preflight: bool,
+        python: str | None,
         ready_when: str,
         stall_after_s: float,
         on_stall: str,
@@ -82,7 +83,7 @@ class Session:
         self._watch: Watch | None = None
         self._interrupted = False
         self._no_preflight = no_preflight or not self.owns
-        self._by_health = ready_when == "health"
+        self._by_health, self._python = ready_when == "health", python
         self._command = list(command_line)
         try:
             meeting = {"meeting": self.engine.meeting} if self.engine.meeting else {}
@@ -211,7 +212,7 @@ class Session:
         from ncdiag.report.console import findings_as_text
 
         try:
-            python = preflight.interpreter(self._command)
+            python = self._python or preflight.interpreter(self._command)
             nodes, findings = preflight.run(self.engine, self._nodes, self._ssh, python)
         except FleetError as error:
             raise SessionError(str(error)) from None

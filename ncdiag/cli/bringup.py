@@ -53,6 +53,12 @@ if TYPE_CHECKING:
 )
 @click.option("--no-preflight", is_flag=True, help="Start without the probes that concern this command line.")
 @click.option(
+    "--python",
+    type=click.Path(dir_okay=False, exists=True),
+    metavar="FILE",
+    help="The engine's interpreter, for the probes before the start; default: that of the command line.",
+)
+@click.option(
     "--stall-after",
     "stall_after_s",
     type=click.FloatRange(min=1),

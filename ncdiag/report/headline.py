@@ -55,7 +55,7 @@ def headline(result: Result) -> Headline:
             _causes(result.causes) if known else f"{first.confidence}: {first.cause}, {_causes(result.causes)}",
         )
     if result.outcome:
-        return Headline(Status.FAIL, result.outcome, _ranks(result))
+        return Headline(Status.UNKNOWN if result.code == 3 else Status.FAIL, result.outcome, _ranks(result))
     return _of_findings(result)
 
 
