@@ -47,6 +47,7 @@ class Node:
         self._gone: Dict[int, RankState] = {}
         self._files: Dict[str, None] = {}
         self._own: Set[int] = set()
+        self._met = False
         self._seen: Dict[int, int] = {}
         self._beside = Others(self.host)
         self._alive: Dict[int, Optional[float]] = {}
@@ -256,7 +257,8 @@ class Node:
         meeting = tuple(request.get("meeting") or ())
         if meeting:
             exact = [proc.pid for proc in pythons if rendezvous(proc) == meeting]
-            if exact:
+            if exact or self._met:  # once its ranks were here, no other engine is taken for it
+                self._met = True
                 return exact
         return [proc.pid for proc in pythons if _spans_nodes(proc)]
 
