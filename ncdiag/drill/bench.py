@@ -83,7 +83,7 @@ class Bench:
     options: list[str] = field(default_factory=list)
     """More options of `ncdiag bringup`."""
     stall_after_s: float = 6.0
-    timeout_s: float = 150.0
+    timeout_s: float = 240.0
     acts: list[Callable[[Bench], None]] = field(default_factory=list)
     """Run in threads of their own from the start on."""
     before: list[Callable[[Bench], None]] = field(default_factory=list)

@@ -186,8 +186,9 @@ def slow_load(made: Bench) -> None:
 @fault("tp2", "a long compile, with empty caches", SLOW)
 def compile_takes_long(made: Bench) -> None:
     made.eager = False
-    made.timeout_s = 180.0
+    made.timeout_s = 400.0
     made.env["a"] |= {
+        "VLLM_CPU_CI_ENV": None,  # with it vLLM leaves the compilation out
         "VLLM_CACHE_ROOT": str(made.hosts.folder / "vllm"),
         "TORCHINDUCTOR_CACHE_DIR": str(made.hosts.folder / "inductor"),
     }

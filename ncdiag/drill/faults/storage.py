@@ -47,7 +47,6 @@ def read_stalls(made: Bench) -> None:
 
 @fault("nodes", "the disk of b is slow, but the load goes on (FUSE)", SLOW, name="slow-load")
 def slow_load(made: Bench) -> None:
-    made.timeout_s = 200.0
     made.before.append(lambda bench: _behind(bench, "--rate", str(RATE)))
 
 
