@@ -85,11 +85,11 @@ def stopped_in_profile(made: Bench) -> None:
 
 
 def _stop_the_compiling(made: Bench) -> None:
-    """Once a compiler runs, the trial run has begun."""
-    while not made.hosts["a"].run("sh", "-c", f"ls {made.hosts.folder}/inductor/*/* 2> /dev/null").stdout:
+    while "Warming up model" not in made.text("a"):
         if made.over:
             return
-        time.sleep(0.2)
+        time.sleep(0.1)
+    time.sleep(3.0)
     found = re.findall(r"\(Worker_TP1 pid=(\d+)\)", made.text("a"))
     os.kill(int(found[-1]), signal.SIGSTOP)
     made.acted_at = time.time()
