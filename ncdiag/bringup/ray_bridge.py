@@ -133,6 +133,7 @@ class Bridge:
                 answers.append(
                     {
                         "node": waiting[reference][0],
+                        "address": addresses[waiting[reference][1]],
                         "error": "its Ray task failed: %s" % str(error).strip().splitlines()[0][:300],
                         "lost": "now" if any(words in str(error) for words in _LOST) else "",
                     }

@@ -13,6 +13,7 @@ _DIED = re.compile(r"ActorDiedError|The actor died unexpectedly")
 _RAYLET = re.compile(r"A worker died or was killed .* Worker IP address: (?P<ip>\S+) .*Worker PID: (?P<pid>\d+)")
 _FIELD = re.compile(r"(?:^|\s)(class_name|pid|ip): (\S+)\s*$")
 _DETAIL = re.compile(r"The actor is dead because (.{1,300})")
+_OWN = "The worker died unexpectedly"
 LINES = 12
 """How many lines Ray takes to say which actor died."""
 
@@ -54,5 +55,10 @@ def _died(
     detail = next((match[1] for text in rest if (match := _DETAIL.search(text))), "")
     process = f"{fields.get('class_name', 'a worker')}, pid {fields.get('pid', 'unknown')}"
     more = [Evidence(said.source, detail, said.line)] if detail else []
-    summary = f"a Ray worker ({process}) on {node} died"
-    return Cause("rank-died", "likely", summary, {"node": node}, [said, *more], [], REMEDIES["rank-died"])
+    summary, remedy = f"a Ray worker ({process}) on {node} died", REMEDIES["rank-died"]
+    own = next((str(a["error"]) for a in answers if a.get("address") == address and _OWN in str(a.get("error"))), "")
+    if own:
+        summary = f"every worker that Ray starts on {node} dies, that of ncdiag's look too"
+        remedy = f"look at {node} itself: space and memory (df -h /tmp/ray, free -m, dmesg), then raylet.err and python-core-worker-*.log there"
+        more.append(Evidence(f"ncdiag's own task on {node}", own))
+    return Cause("rank-died", "likely", summary, {"node": node}, [said, *more], [], remedy)

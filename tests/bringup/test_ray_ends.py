@@ -68,3 +68,14 @@ def test_the_raylet_s_own_line_names_the_machine_too() -> None:
     )
     cause = dead_actor(ANSWERS, {NAME: ["INFO", line]})
     assert cause is not None and cause.where == {"node": "b"} and "pid 138" in cause.summary
+
+
+def test_a_node_on_which_every_worker_dies_is_to_be_looked_at_itself() -> None:
+    own = {
+        "node": "b",
+        "address": "192.0.2.2",
+        "error": "its Ray task failed: The worker died unexpectedly while executing this task.",
+    }
+    cause = dead_actor([ANSWERS[0], own], {NAME: DIED})
+    assert cause is not None and cause.where == {"node": "b"}
+    assert "every worker that Ray starts on b dies" in cause.summary and "df -h" in cause.remedy

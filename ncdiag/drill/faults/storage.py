@@ -50,8 +50,26 @@ def slow_load(made: Bench) -> None:
     made.before.append(lambda bench: _behind(bench, "--rate", str(RATE)))
 
 
-@fault("ray", "Ray's folder on b is full", "disk-full", node="b", name="disk-full")
+@fault(
+    "ray", "Ray's folder on b is full: every worker there dies", "rank-died", "disk-full", node="b", name="disk-full"
+)
 def disk_full(made: Bench) -> None:
+    made.before.append(_fill)
+
+
+@fault(
+    "ray",
+    "Ray's folder on b is full (found before the start)",
+    "disk-full",
+    node="b",
+    name="disk-full-found",
+    probe="temp-space",
+)
+def disk_full_found(made: Bench) -> None:
+    """With SSH beside Ray the node can be looked at."""
+    made.preflight = True
+    made.ssh.serve(made.hosts["b"])
+    made.options = ["--nodes", "ssh:b", "--ssh-config", str(made.ssh.config)]
     made.before.append(_fill)
 
 
