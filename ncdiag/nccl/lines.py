@@ -6,6 +6,7 @@ of NCCL's own `HOST:PID:TID [CUDADEV] `, so that one is looked for from the righ
 
 from __future__ import annotations
 
+import io
 import re
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
@@ -44,6 +45,11 @@ def clean(block: bytes) -> bytes:
     return _DOCKER.sub(lambda m: _DOCKER_ESCAPE.sub(lambda e: _DOCKER_ESCAPES[e.group()], m.group(1)), block)
 
 
+def split(block: bytes) -> List[bytes]:
+    """Its lines, with their newlines: in half the time of block.split()."""
+    return io.BytesIO(block).readlines()
+
+
 def _may_be_long(piece: bytes) -> bool:
     """Whether a line within the piece may be longer than LINE_LIMIT: cheaper than to measure all."""
     half = LINE_LIMIT // 2
@@ -59,7 +65,7 @@ class Lines:
         self.cut = 0  # such lines
 
     def feed(self, data: bytes) -> Iterator[List[bytes]]:
-        """Yield lists of complete lines. The unfinished last one is kept for the next call, at most LINE_LIMIT bytes of it."""
+        """Yield lists of complete lines with their newlines. The unfinished last one is kept for the next call, at most LINE_LIMIT bytes of it."""
         step = BLOCK if len(data) > 2 * BLOCK else len(data) or 1
         for start in range(0, len(data), step):
             piece = data[start : start + step]
@@ -70,16 +76,16 @@ class Lines:
                 self.skipping = False
                 piece = piece[end:]
             if _dirty(piece) or _dirty(self.rest):
-                end = piece.rfind(b"\n")
-                lines = clean(self.rest + piece[:end]).split(b"\n") if end >= 0 else []
-                self._keep(piece[end + 1 :] if lines else self.rest + piece)
+                end = piece.rfind(b"\n") + 1
+                lines = split(clean(self.rest + piece[:end])) if end else []
+                self._keep(piece[end:] if end else self.rest + piece)
             else:
-                lines = piece.split(b"\n")
+                lines = split(piece)
                 lines[0] = self.rest + lines[0]
-                self._keep(lines.pop())
-            if lines and (len(lines[0]) > LINE_LIMIT or _may_be_long(piece)) and max(map(len, lines)) > LINE_LIMIT:
-                self.cut += sum(len(line) > LINE_LIMIT for line in lines)
-                lines = [line[:LINE_LIMIT] for line in lines]
+                self._keep(lines.pop() if not lines[-1].endswith(b"\n") else b"")
+            if lines and (len(lines[0]) > LINE_LIMIT or _may_be_long(piece)) and max(map(len, lines)) > LINE_LIMIT + 1:
+                self.cut += sum(len(line) > LINE_LIMIT + 1 for line in lines)
+                lines = [line if len(line) <= LINE_LIMIT + 1 else line[:LINE_LIMIT] + b"\n" for line in lines]
             if lines:
                 yield lines
 

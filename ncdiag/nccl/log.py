@@ -24,7 +24,7 @@ import gc
 from typing import Dict, Iterable, Iterator, Optional
 
 from . import assemble
-from .lines import Lines, clean
+from .lines import Lines, clean, split
 from .log_facts import NcclFacts, Source
 from .log_reader import CHANNEL, LogReader
 
@@ -67,9 +67,9 @@ class NcclLog:
     def feed_lines(self, source: str, lines: Iterable[bytes], first: int = 1) -> None:
         """Take complete lines of a source, the first of which has number `first`."""
         facts = self._begin(source)
-        joined = b"\n".join(lines)
-        block = clean(joined).split(b"\n") if joined else []
-        facts.size_bytes += len(joined) + 1
+        joined = b"".join([line + b"\n" for line in lines])
+        block = split(clean(joined))
+        facts.size_bytes += len(joined)
         self._reader.read(block, first)
         facts.lines = max(facts.lines, first + len(block) - 1)
 
@@ -83,7 +83,7 @@ class NcclLog:
         facts.lines += 1
         if CHANNEL in last or (b" set by environment to " in last and not last.rstrip().endswith(b".")):
             return  # cut lines of these kinds look complete and are wrong
-        self._reader.read([last], facts.lines)
+        self._reader.read([last + b"\n"], facts.lines)
 
     def finish(self) -> NcclFacts:
         """What all of it says. The parser is not to be fed afterwards."""

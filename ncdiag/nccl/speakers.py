@@ -25,11 +25,11 @@ class Voice(NamedTuple):
     thread: Thread
     channel: bytes  # `HOST:PID:TID [DEV] NCCL INFO Channel `
     channel_of: slice  # where that stands in a line
-    tail_of: slice  # what follows it and two digits
+    tail_of: slice  # what follows it and two digits, up to the newline
     info: bytes  # the same without `Channel `
     info_of: slice
     five_of: slice  # the first five bytes of what follows
-    message_of: slice  # all that follows
+    message_of: slice  # all that follows, up to the newline
 
 
 def voice_of(thread: Thread, head: bytes, own: bytes) -> Voice:
@@ -37,13 +37,13 @@ def voice_of(thread: Thread, head: bytes, own: bytes) -> Voice:
     before, info = len(head) - len(own), own + b"NCCL INFO "
     message, channel = before + len(info), info + b"Channel "
     return Voice(
-        thread, channel, _part(before, before + len(channel)), _part(before + len(channel) + 2), info,
-        _part(before, message), _part(message, message + 5), _part(message),
+        thread, channel, _part(before, before + len(channel)), _part(before + len(channel) + 2, -1), info,
+        _part(before, message), _part(message, message + 5), _part(message, -1),
     )  # fmt: skip
 
 
 @functools.lru_cache(maxsize=4096)
-def _part(start: int, end: Optional[int] = None) -> slice:
+def _part(start: int, end: int) -> slice:
     return slice(start, end)
 
 
