@@ -178,7 +178,7 @@ def _between(run: Run) -> int:
 def _named(run: Run) -> str:
     """The ports that were tested by number, and those of Ray."""
     plain = [str(port) for port in run.request["named"] if port not in run.labels]
-    services = dict.fromkeys(name for member in run.members for name in member.services)
+    services = sorted({name for member in run.members for name in member.services})
     told = [f"ports {', '.join(plain)}"] if plain else []
-    told += [f"{port} ({label})" for port, label in run.labels.items()] + list(services)
+    told += [f"{port} ({label})" for port, label in run.labels.items()] + services
     return "".join(f", {one}" for one in told)
