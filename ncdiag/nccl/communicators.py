@@ -165,27 +165,28 @@ def spread(ranks: List[RankState], memory: Dict[Alike, Spread]) -> Spread:
 
     `memory`: of the same profiles on the same ranks the result is known, as for the many equal groups of a big job.
     """
-    alike: Dict[Profile, List[int]] = {}
-    by_process: Dict[int, List[int]] = {}  # equal profiles are one object
-    profiles: Dict[int, Profile] = {}
+    by_object: Dict[int, Tuple[Profile, List[int]]] = {}  # most equal profiles are one object
     for rank in ranks:
-        profile = rank.process.profile
-        profiles[id(profile)] = profile
-        by_process.setdefault(id(profile), []).append(rank.number)
-        alike.setdefault(_rank_profile(rank.facts), []).append(rank.number)
-    for number, members in by_process.items():
-        alike.setdefault(profiles[number], []).extend(members)
+        for profile in (rank.process.profile, _rank_profile(rank.facts)):
+            known = by_object.get(id(profile))
+            if known is None:
+                by_object[id(profile)] = profile, [rank.number]
+            else:
+                known[1].append(rank.number)
+    alike: Dict[Profile, List[int]] = {}
+    for profile, numbers in by_object.values():
+        alike.setdefault(profile, []).extend(numbers)
     key = tuple((profile, tuple(numbers)) for profile, numbers in alike.items())
-    known = memory.get(key)
-    if known is None:
+    found = memory.get(key)
+    if found is None:
         values: Dict[str, List[Tuple[str, int]]] = {}
         for profile, numbers in alike.items():
             for name, value in profile:
                 values.setdefault(name, []).extend([(value, number) for number in numbers])
-        known = memory[key] = {
+        found = memory[key] = {
             name: _folded(values[name]) for name in sorted(values, key=lambda name: (name.startswith("NCCL_"), name))
         }
-    return {name: dict(found) for name, found in known.items()}
+    return {name: dict(folded) for name, folded in found.items()}
 
 
 def process_profile(state: ProcessState) -> Profile:

@@ -120,7 +120,8 @@ class RankState:
 
     def count(self) -> None:
         """Nothing more is read."""
-        self.counts, self.late_counts = counted(self.links), counted(self.late)
+        self.counts = counted(self.links)
+        self.late_counts = counted(self.late) if self.late else {}
 
     def link_keys(self) -> Dict[Key, None]:
         """Its links, without what is only asked for one by one."""

@@ -49,9 +49,11 @@ Seen = Tuple[int, bytes, Key, bytes]
 def read(tail: bytes) -> Optional[Seen]:
     """`tail` is what follows the two digits of the channel; None when it is no complete channel line, or more than that."""
     match = _LINK.match(tail) if len(tail) <= 512 else None
-    if not match or b"NCCL " in tail or b" [repeated " in tail:
+    if not match:
         return None
     connection, left, left_dev, right, right_dev, direction, via = match.groups()
+    if b" " in via and (b"NCCL " in via or b" [repeated " in tail):
+        return None
     if direction == b"receive":
         return int(right), right_dev, (int(left), "receive", connection == b"1", _way(via)), tail
     return int(left), left_dev, (int(right), "send", connection == b"1", _way(via)), tail
