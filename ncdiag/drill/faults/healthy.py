@@ -15,8 +15,8 @@ def healthy(made: Bench) -> None:
     made.stall_after_s = 15.0
 
 
-@fault("nodes", "nothing; PP=2 (start only)", HEALTHY)
-@fault("ray", "nothing; PP=2 (start only)", HEALTHY)
+@fault("nodes", "nothing; PP=2 (start only)", HEALTHY, quick=True)
+@fault("ray", "nothing; PP=2 (start only)", HEALTHY, quick=True)
 def healthy_pp(made: Bench) -> None:
     """Pipeline parallelism on CPUs starts; its first request fails by a fault of vLLM's, so the request is not judged."""
     made.stall_after_s = 15.0
