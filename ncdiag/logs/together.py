@@ -40,6 +40,7 @@ def refine(
     _switched_off(signals, readers)
     _ended_while_waiting(signals, readers)
     _limit_after_a_fault(signals)
+    _head_reached(signals, readers)
     signals.extend(
         [*_left_over(signals, readers), *_waited_for_load(signals, readers), *_waited_for_work(signals, readers)]
     )
@@ -180,6 +181,15 @@ def _limit_after_a_fault(signals: Sequence[Signal]) -> None:
             for other in signals
         ):
             signal.says = min(signal.says, Says.STRONG)
+
+
+def _head_reached(signals: Sequence[Signal], readers: Readers) -> None:
+    """A head that was not there yet and was reached a moment later."""
+    for signal in signals:
+        if signal.cause == "ray-gcs-unreachable" and signal.evidence:
+            came = readers.starts.ray_up.get(signal.evidence[0].source, -1.0)
+            if came > max(signal.order, signal.until):
+                signal.says, signal.condition = min(signal.says, Says.HINT), True
 
 
 def _left_over(signals: Sequence[Signal], readers: Readers) -> Iterator[Signal]:

@@ -165,6 +165,8 @@ class Starts:
         self.served: Line | None = None
         self.ready: Line | None = None
         self.worked: Line | None = None
+        self.ray_up: dict[str, float] = {}
+        """Source -> order of the last line with which `ray start` came up: the head was reached."""
         self.ended: dict[str, float] = {}
         """Source -> order of the line with which a server that had come up began to end."""
         self.longest: tuple[float, str, Line] | None = None
@@ -215,6 +217,8 @@ class Starts:
                 break
         if any(word in line.text for word in WORKED):
             self.worked = line
+            if "Ray runtime started." in line.text:
+                self.ray_up[line.source] = line.order
         if source.stage == _READY and line.source not in self.ended and any(word in line.text for word in ENDED):
             self.ended[line.source] = line.order
         rank = speaker(line.shown).get("rank")

@@ -18,6 +18,8 @@ RULES = (
          r"(?:No space left on device|ENOSPC).*(?:/dev/shm|</torch_|shm_open|psm_|shared memory)|(?:/dev/shm/\S*|</torch_\S*|shm_open|psm_).*(?:No space left on device|ENOSPC)|out of shared memory"),
     rule("shm-too-small", Says.STRONG, ("Bus error", "SIGBUS", "signal 7"), "a process died of a bus error, which shared memory that cannot grow gives", r"Bus error|\(?SIGBUS|signal 7 \(|signal 7\b",
          candidates=("rank-died",), unless=r"ECC|Xid"),
+    rule("shm-too-small", Says.STRONG, ("insufficient shared memory", "unable to write to file </torch_", "unable to mmap", "unable to allocate shared memory"), "a loader's process cannot write to shared memory", r"insufficient shared memory|</torch_|shared memory",
+         remedy="a larger /dev/shm (docker --shm-size, an emptyDir with medium: Memory), or torch.multiprocessing.set_sharing_strategy('file_system')"),
     rule("shm-too-small", Says.HINT, "because /dev/shm has only", "Ray finds only {bytes} bytes in /dev/shm", r"has only (?P<bytes>\d+) bytes", condition=True),
     rule("container-isolation", Says.STRONG, ("attaching to shared memory segment", "pidfd_getfd", "pidfd_open", "process_vm_readv", "cudaIpcOpenMemHandle", "cudaIpcGetMemHandle", "Legacy IPC not supported", "hipIpcOpenMemHandle", "hipIpcGetMemHandle", "IPC handle", "IPC mem handle"),
          "a process may not see the memory of another one on this host: separate containers", r"attaching to shared memory segment (?P<path>/dev/shm/nccl-[A-Za-z0-9]{2,}\S*).*(?:No such file|Permission)|(?:[Ff]ailed to (?:open|get|map) (?:CUDA |HIP )?IPC (?:mem )?handle)|(?:pidfd_\w+|process_vm_readv|\w+Ipc\w+Handle|Legacy IPC).*(?:not permitted|denied|fail|error|invalid|not supported)",
@@ -96,6 +98,8 @@ RULES = (
     rule("cuda-illegal-memory-access", Says.STRONG, ("an illegal memory access was encountered", "Cuda failure 700", "misaligned address", "cudaErrorIllegalAddress", "CUDA_ERROR_ILLEGAL_ADDRESS", "unspecified launch failure", "illegal instruction was encountered", "Memory access fault by GPU", "hipErrorIllegalAddress", "device-side assert triggered", "warp illegal"),
          "a GPU kernel faulted; NCCL and the watchdog only report the dead context", remedy="find the first failing kernel (CUDA_LAUNCH_BLOCKING=1, compute-sanitizer); look for Xid 13 or 31; try --enforce-eager, another attention back end, P2P off"),
     rule("cuda-illegal-memory-access", Says.STRONG, ("Xid",), "a program's kernel faulted on GPU {device} (Xid {xid})", r"Xid \((?:PCI:)?(?P<device>[0-9a-fA-F:.]+)\): (?P<xid>13|31|137)\b"),
+    rule("gpu-hardware-fault", Says.STRONG, ("caused by previous Xid",), "GPU {device} reported Xid {xid}, an error of its NVLink or hardware; its channels ended", r"Xid \((?:PCI:)?(?P<device>[0-9a-fA-F:.]+)\): 4[35],[^\n]*previous Xid (?P<xid>48|62|64|74|79|9[245]|1(?:19|2[0-4]|4[0-9]|5[0-8]|6[0-9]|7[0-9]))\b",
+         candidates=("nvswitch-error",), remedy="look in dmesg for that Xid and for SXid of the switches; drain the node, reset, then have the board checked"),
     rule("", Says.CASCADE, ("Xid",), "a GPU process was ended (Xid {xid})", r"Xid \((?:PCI:)?(?P<device>[0-9a-fA-F:.]+)\): (?P<xid>43|45)\b"),
     # --- clocks and PCIe
     rule("gpu-throttled", Says.NAMED, ("HW Thermal Slowdown", "SW Thermal Slowdown", "HW Power Brake", "HW Slowdown", "clocks_throttle_reasons", "clocks_event_reasons", "Thermal Violation", "Power Brake"), "a GPU's clock is held down ({reason})",
