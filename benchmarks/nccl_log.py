@@ -4,12 +4,14 @@ Makes the log that `NCCL_DEBUG=INFO` of NCCL 2.27 gives for a sharded engine on 
 launcher mixes the ranks in bursts of 1 to 24 lines in random order. Each rank says its environment and network and initialises what an engine
 does: a world communicator (16 channels), two of its node (tensor parallel, 24 channels, P2P) and one across nodes (data parallel, 16 channels,
 NET/IB), all with ring and trees; `--repeat` makes them several times. That is the default NCCL_DEBUG_SUBSYS; `--graph` adds the lines of the
-subsystems GRAPH and NET. Then, in the same run and each the best of five on a warm page cache:
+subsystems GRAPH and NET; `--prefix` puts a launcher's words in front of every line. Then, in the same run, in processor time (user and system), each
+the best of several on a warm page cache:
 
 - `grep -c 'NCCL INFO' FILE` (in the locale of the shell);
 - ncdiag.nccl.log: the whole way from the file to NcclFacts, in a process of its own, one core, with its peak resident memory; and the share of
   the time that is reading alone (without putting the facts together at the end). Once more over the file five times in a row: five times the
-  lines of the same ranks, whose peak memory shows whether it grows with the log.
+  lines of the same ranks, whose peak memory shows whether it grows with the log;
+- ncdiag.logs.diagnose: the same and all rules and readers of `ncdiag diagnose`, without the start of Python; and the whole command.
 
 Results of runs stand in benchmarks/nccl-log.md.
 """
@@ -21,11 +23,11 @@ import itertools
 import pathlib
 import random
 import re
+import resource
 import subprocess
 import sys
 import tempfile
-import time
-from typing import Iterator, List, TextIO
+from typing import Dict, Iterator, List, TextIO
 
 NODE = 8
 SETTINGS = {
@@ -182,6 +184,13 @@ def queue_pairs(group: Group) -> Iterator[str]:
             )
 
 
+PREFIXES: Dict[str, str] = {
+    "": "",
+    "kubernetes": "2026-11-29T16:{minute:02}:{second:02}.{fraction:09}Z stdout F ",
+    "ray": "\x1b[36m(RayWorkerWrapper pid={pid}, ip=192.0.2.1)\x1b[0m ",
+}
+
+
 def write(path: pathlib.Path, ranks: int, repeat: int, graph: bool) -> None:
     """The log, ranks interleaved in random order, each rank's own lines in order."""
     chance = random.Random(1)
@@ -210,28 +219,57 @@ def _burst(file: TextIO, prefix: str, stream: Iterator[str], count: int) -> bool
     return len(lines) == count
 
 
+def prefixed(path: pathlib.Path, form: str) -> None:
+    """Put a launcher's words in front of every line of the log."""
+    other = path.with_suffix(".prefixed")
+    with path.open() as old, other.open("w") as new:
+        for number, line in enumerate(old):
+            second, pid = number // 1000, line.split(":", 2)[1]
+            new.write(
+                form.format(minute=second // 60 % 60, second=second % 60, fraction=number * 7919 % 10**9, pid=pid)
+                + line
+            )
+    other.replace(path)
+
+
 READ = """
 import resource, sys, time
 from ncdiag.nccl.log import NcclLog, without_collection
 with without_collection():
-    parser, begin = NcclLog(), time.perf_counter()
+    parser, begin = NcclLog(), time.process_time()
     for _ in range(int(sys.argv[2])):
         with open(sys.argv[1], "rb") as file:
             while chunk := file.read(1 << 20):
                 parser.feed("log", chunk)
-    read = time.perf_counter() - begin
+    read = time.process_time() - begin
     facts = parser.finish()
-print(read, time.perf_counter() - begin, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, len(facts.communicators), sum(len(c.ranks) for c in facts.communicators))
+print(read, time.process_time() - begin, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, len(facts.communicators), sum(len(c.ranks) for c in facts.communicators))
 """
 
 
-def best(command: List[str], repeat: int = 5) -> float:
-    times = []
-    for _ in range(repeat):
-        begin = time.perf_counter()
-        subprocess.run(command, check=True, capture_output=True)  # a pipe: with /dev/null grep stops at the first match
-        times.append(time.perf_counter() - begin)
-    return min(times)
+DIAGNOSE = """
+import resource, sys, time
+from ncdiag.logs.diagnose import diagnose
+begin = time.process_time()
+found = diagnose(sys.argv[1:])
+print(time.process_time() - begin, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, found.verdict.causes[0].cause)
+"""
+
+
+def used(command: List[str]) -> float:
+    """Processor seconds of a command that ends well."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run(command, check=True, capture_output=True)  # a pipe: with /dev/null grep stops at the first match
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def numbers(program: str, *arguments: str) -> List[float]:
+    command = [sys.executable, "-c", program, *arguments]
+    return [
+        float(number)
+        for number in re.findall(r"[\d.]+", subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    ]
 
 
 def main() -> None:
@@ -239,30 +277,40 @@ def main() -> None:
     arguments.add_argument("--ranks", type=int, default=1024)
     arguments.add_argument("--repeat", type=int, default=1)
     arguments.add_argument("--graph", action="store_true", help="subsystems GRAPH and NET too")
+    arguments.add_argument("--prefix", choices=list(PREFIXES), default="", help="in front of every line")
+    arguments.add_argument("--times", type=int, default=7, help="runs of which the best counts")
     arguments.add_argument("--keep", type=pathlib.Path, help="write the log here and leave it")
     options = arguments.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         path = options.keep or pathlib.Path(folder, "nccl.log")
         write(path, options.ranks, options.repeat, options.graph)
-        size = path.stat().st_size / 1e6
-        grep = best(["grep", "-c", "NCCL INFO", str(path)])
-        runs = []
-        for times in (1, 1, 1, 1, 1, 5):
-            said = subprocess.run(
-                [sys.executable, "-c", READ, str(path), str(times)], check=True, capture_output=True, text=True
-            ).stdout
-            runs.append([float(number) for number in re.findall(r"[\d.]+", said)])
-        longer = runs.pop()
-        read, whole, memory, communicators, ranks = min(runs, key=lambda run: run[1])
-        print(
-            f"log: {size:.1f} MB, {options.ranks} processes; found {communicators:.0f} communicators with {ranks:.0f} ranks in all"
-        )
-        print(f"grep -c: {size / grep:.0f} MB/s")
-        print(f"ncdiag, reading: {size / read:.0f} MB/s ({read / grep:.1f} times grep's time)")
-        print(
-            f"ncdiag, file to facts: {size / whole:.0f} MB/s ({whole / grep:.1f} times grep's time), peak {memory / 1024:.0f} MiB"
-        )
-        print(f"the same file five times over: peak {longer[2] / 1024:.0f} MiB")
+        if options.prefix:
+            prefixed(path, PREFIXES[options.prefix])
+        report(path, options.ranks, options.times)
+
+
+def report(path: pathlib.Path, ranks: int, times: int) -> None:
+    size, file = path.stat().st_size / 1e6, str(path)
+    greps, reads, diagnoses, commands = [], [], [], []
+    for _ in range(times):  # in turn, so that a busy moment of the machine hits all
+        greps.append(used(["grep", "-c", "NCCL INFO", file]))
+        reads.append(numbers(READ, file, "1"))
+        diagnoses.append(numbers(DIAGNOSE, file))
+        commands.append(used([sys.executable, "-m", "ncdiag", "diagnose", file]))
+    grep = min(greps)
+    read, whole, memory, communicators, members = min(reads, key=lambda run: run[1])
+    diagnosis, diagnosis_memory = min(diagnoses)[:2]
+
+    def said(what: str, seconds: float, more: str = "") -> None:
+        print(f"{what}: {size / seconds:.0f} MB/s ({seconds / grep:.1f} times grep's time){more}")
+
+    print(f"log: {size:.1f} MB, {ranks} processes; {communicators:.0f} communicators with {members:.0f} ranks in all")
+    print(f"grep -c: {size / grep:.0f} MB/s")
+    said("ncdiag, reading", read)
+    said("ncdiag, file to facts", whole, f", peak {memory / 1024:.0f} MiB")
+    said("ncdiag, diagnosis", diagnosis, f", peak {diagnosis_memory / 1024:.0f} MiB")
+    said("ncdiag diagnose, the whole command", min(commands))
+    print(f"the same file five times over: peak {numbers(READ, file, '5')[2] / 1024:.0f} MiB")
 
 
 if __name__ == "__main__":
