@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import signal
 import sys
 import time
@@ -45,10 +46,14 @@ class Show:
         print(redact.text(text), file=self._out, flush=True)
 
     def ask(self) -> str:
-        if self._out is sys.stdout:
-            return input("drill> ")
+        """A line from the terminal. Raises EOFError. It looks up often: a signal just before a read that blocks would be noticed only after it."""
         print("drill> ", end="", file=self._out, flush=True)
-        return input()
+        while not select.select([sys.stdin], [], [], 0.2)[0]:
+            pass
+        line = sys.stdin.readline()
+        if not line:
+            raise EOFError
+        return line
 
 
 def end_on_signals() -> None:

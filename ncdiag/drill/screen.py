@@ -116,7 +116,7 @@ def _helpful(scene: Scene) -> list[tuple[list[str], str]]:
     else:
         pid = str(scene.engines[here].pid)
         lines = [
-            (arguments, f"on {here}: who holds up whom, both hosts"),
+            (arguments, f"on {here}: who holds up whom, live"),
             (["hang-dump", pid], f"on {here}: one look, with stacks"),
         ]
     if scene.fault.shape in ("gloo", "nodes"):

@@ -74,7 +74,7 @@ class Scene:
     def state(self, host: str) -> str:
         """What a process list says of the engine on `host`."""
         if host not in self.engines:
-            return "no engine"
+            return "node of Ray" if self.fault.shape == "ray" and host not in self.made.skip else "no engine"
         code = self.engines[host].poll()
         if code is None:
             return "runs"

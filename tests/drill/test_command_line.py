@@ -6,6 +6,7 @@ import json
 import os
 import pty
 import select
+import signal
 import subprocess
 import sys
 import time
@@ -14,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from ncdiag.drill import needs
+from ncdiag.drill import needs, remains
 from tests.drill.world import NCDIAG, environment, left, record_of
 
 lab = pytest.mark.lab
@@ -118,9 +119,12 @@ def test_ncdiag_solves_one() -> None:
 class Terminal:
     """A drill on a terminal."""
 
+    record: remains.Record
+
     def __init__(self, *arguments: str) -> None:
         self.mark = f"{os.getpid()}-{time.monotonic_ns()}"
-        self.shown = ""
+        self.shown, self.shown_all = "", False
+        self._code: int | None = None
         self.pid, self._descriptor = pty.fork()
         if self.pid == 0:
             os.execvpe(NCDIAG[0], [*NCDIAG, "drill", *arguments], environment(self.mark))
@@ -148,16 +152,27 @@ class Terminal:
             except OSError:  # closed
                 more = b""
             if not more:
-                return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+                self.shown_all = True
+                return self.close()
             self.shown += more.decode().replace("\r\n", "\n")
+
+    def close(self) -> int:
+        """Its exit code; ended where a test has failed before its end."""
+        if self._code is None:
+            if not self.shown_all:
+                os.kill(self.pid, signal.SIGTERM)
+            os.close(self._descriptor)
+            self._code = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        return self._code
 
 
 @pytest.fixture
 def terminal(request: pytest.FixtureRequest) -> Iterator[Terminal]:
     made = Terminal(*request.param)
-    record = record_of(made.pid)
+    made.record = record_of(made.pid)
     yield made
-    assert left(record, made.mark) == []
+    made.close()
+    assert left(made.record, made.mark) == []
 
 
 @lab
@@ -168,7 +183,7 @@ def test_a_person_finds_it(terminal: Terminal) -> None:
     assert "The job on hosts a and b does not come up. You are on call." in call
     assert "b     10.77.0.2  no engine" in call and "rank-missing" not in call and "gloo-node-missing" not in call
     entered = subprocess.run(
-        [*NCDIAG, "drill", "--enter", "a"],
+        [*NCDIAG, "drill", "--enter", f"{terminal.record.prefix}:a"],
         input="hostname; ssh b hostname; cat a.out; ncdiag --version",
         env=environment(""),
         capture_output=True,
