@@ -35,6 +35,12 @@ _COMMUNICATOR = re.compile(
 """Lines that every rank prints, in which nothing but numbers changes: when one of them is of no interest, none is."""
 
 
+_RAY_PREFIX = re.compile(
+    rb"(?:\x1b\[[0-9;]{1,8}m)?\([\w:.<>-]{1,80} pid=\d{1,9}(?:, ip=[\w.:]{1,45})?\)(?:\x1b\[0?m)? (?=\S+ (?:\[-?\d+\] )?NCCL INFO )"
+)
+"""In front of what NCCL prints."""
+
+
 def _said(raw: bytes) -> tuple[bytes, bytes]:
     """What tells a line of NCCL from others, besides which host and process printed it."""
     head, _, message = raw.partition(b"NCCL INFO ")
@@ -122,6 +128,7 @@ class Scanner:
                 self._triggers.setdefault(self._each.match(literal)[1], []).append((literal, reader))  # type: ignore[index]
         self._readers = readers
         self._boring: set[bytes] = set()
+        self._prefixes: set[bytes] = set()  # of Ray, which were seen in a line that was looked at
         self._words: dict[tuple[bytes, bytes], tuple[str, ...]] = {}  # by message of NCCL; empty: of no interest
         self._kept = 0  # bytes of them
         self._active: list[Reader] = []
@@ -190,6 +197,10 @@ class Scanner:
         """Whether no rule and no reader has anything to do with the line."""
         if shape in self._boring:
             return True
+        prefix = _RAY_PREFIX.match(raw)
+        if prefix is not None and prefix[0] in self._prefixes:  # only what follows is new
+            rest = raw[prefix.end() :]
+            return self._silent(rest, rest.translate(None, _NUMBERS))
         if self._words and b"NCCL INFO " in raw:
             words = self._words.get(_said(raw))
             if words is not None:
@@ -197,6 +208,8 @@ class Scanner:
         if self._hint.search(raw) is None:
             self._bore(shape)
             return True
+        if prefix is not None and len(self._prefixes) < MESSAGES_LIMIT:
+            self._prefixes.add(prefix[0])
         return False
 
     def _bore(self, shape: bytes) -> None:
