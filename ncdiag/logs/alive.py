@@ -70,6 +70,8 @@ class Life:
     """Source -> where somebody ended a run by hand, the last one."""
     stepped: Line | None = None
     """The last step of a training that had made some."""
+    finished: Line | None = None
+    """Where a training says that it came to its end, the last one."""
     _recent: dict[str, deque[float]] = field(default_factory=dict)
     """Source -> orders of its last steps or answers."""
     _again: dict[str, float] = field(default_factory=dict)
@@ -96,6 +98,7 @@ class Life:
             self._recent.setdefault(line.source, deque(maxlen=STEPS)).append(line.order)
         elif _FINISHED.search(text):
             self._finished[line.source] = line.order
+            self.finished = line
         elif account := _ACCOUNT.match(text):
             self._accounted.add(f"{account['state']} {account['code']}")
         elif text.startswith("# Avg bus bandwidth"):

@@ -101,7 +101,7 @@ def rule(
 
 
 _BEFORE = re.compile(
-    r"(?:\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:?\d\d) (?:(?:stdout|stderr) [FP] )?"  # kubectl, containerd, docker --timestamps
+    r"(?:\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:?\d\d):? (?:(?:stdout|stderr) [FP] )?"  # kubectl, containerd, docker --timestamps
     r"|\w{3} [ \d]\d \d\d:\d\d:\d\d [\w.-]+ [\w.@/-]+\[\d+\]: "  # journald, syslog
     r"|\[pod/[^\]\s]+\] |[\w.-]{1,60} +\| |\[\d+,\d+\]<std(?:out|err)>: ?|> ?| *\d{1,6}: (?![\w.@-]+: <)(?=\s*[\[(A-Za-z\"+|/$#*=~-]|\s*\d)| *\d{1,6}:\s*$)+"
 )

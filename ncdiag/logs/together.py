@@ -11,7 +11,7 @@ from ncdiag.logs import structure
 from ncdiag.logs.documents import Documents
 from ncdiag.logs.model import STANDING, speaker
 from ncdiag.logs.readers import Readers
-from ncdiag.logs.rules.ray import NO_GPU
+from ncdiag.logs.rules.ray import IDLE, NO_GPU
 from ncdiag.logs.trials import trials
 from ncdiag.logs.vllm import ORDER
 from ncdiag.model import Evidence
@@ -41,6 +41,7 @@ def refine(
     _ended_while_waiting(signals, readers)
     _limit_after_a_fault(signals)
     _head_reached(signals, readers)
+    _dead_by_word(signals)
     signals.extend(
         [*_left_over(signals, readers), *_waited_for_load(signals, readers), *_waited_for_work(signals, readers)]
     )
@@ -192,6 +193,17 @@ def _head_reached(signals: Sequence[Signal], readers: Readers) -> None:
                 signal.says, signal.condition = min(signal.says, Says.HINT), True
 
 
+def _dead_by_word(signals: Sequence[Signal]) -> None:
+    """A node that the head had given up does not reach it any more; one that the autoscaler took away when idle is no loss."""
+    given_up = any(signal.cause == "ray-node-lost" and signal.says is Says.NAMED for signal in signals)
+    taken = min((signal.order for signal in signals if signal.summary == IDLE), default=None)
+    for signal in signals:
+        if given_up and signal.cause == "ray-gcs-unreachable":
+            signal.says = min(signal.says, Says.HINT)
+        elif taken is not None and signal.cause == "ray-node-lost" and signal.order > taken:
+            signal.says, signal.condition = min(signal.says, Says.HINT), True
+
+
 def _left_over(signals: Sequence[Signal], readers: Readers) -> Iterator[Signal]:
     """A table of sockets shows an engine's process at the port that is taken, or one of processes shows workers without their engine: perhaps an earlier run."""
     full = [signal for signal in signals if signal.cause in _FULL and not signal.condition]
@@ -303,7 +315,9 @@ def _outcome(
         yield moving
     elif slow is not None and not real and starts.ready is None and starts.longest is not None:
         yield slow
-    done = bench.worked or starts.served or readers.life.stepped or starts.ready or starts.worked
+    done = (
+        bench.worked or starts.served or readers.life.stepped or readers.life.finished or starts.ready or starts.worked
+    )
     last = max((signal.order for signal in ending), default=-1.0)
     if ending and (done is None or last > done.order or any(signal.says >= Says.HINT for signal in ending)):
         return

@@ -17,7 +17,7 @@ _FRAME = re.compile(r"File \"(?P<file>[^\"]+)\", line \d+, in ")
 _CASCADE = re.compile(
     r"SignalException|WorkerProc initialization failed|Engine core initialization failed|Engine process failed to start|EngineDead|RayTaskError|RayActorError|ActorDied|ActorHandleNotFound|ChildFailed|SystemExit|"
     r"KeyboardInterrupt|CancelledError|BrokenPipe|ConnectionReset|DistBackendError|DistNetworkError|DistStoreError|NCCL error|TimeoutError|EOFError|Connection closed by|"
-    r"cancelled|GetTimeoutError|zmq|closed|See stack trace|RuntimeError: Engine"
+    r"RendezvousConnection|RendezvousClosed|cancelled|GetTimeoutError|zmq|closed|See stack trace|RuntimeError: Engine"
 )
 _SURPRISES = ("AttributeError", "UnboundLocalError", "NameError", "IndexError", "RecursionError")
 """Types that no check raises on purpose: inside the framework's own code they are its bug."""

@@ -52,7 +52,7 @@ _INIT = re.compile(
 )
 _CLOCK = re.compile(r"(?<!\d)(\d\d):(\d\d):(\d\d)(?!\d)")
 _LASTED = re.compile(
-    r"(?P<what>Loading weights took|torch\.compile takes|Compiling a graph for [\w (),]+? takes|Graph capturing finished in|init engine \([^)]*\) took|Initial profiling/warmup run took|Time spent downloading weights for \S+:) (?P<s>\d+(?:\.\d+)?) ?s"
+    r"(?P<what>Loading weights took|Model loading took [\d.]+ Gi?B(?: memory)? and|torch\.compile takes|Compiling a graph for [\w (),]+? takes|Graph capturing finished in|init engine \([^)]*\) took|Initial profiling/warmup run took|Time spent downloading weights for \S+:) (?P<s>\d+(?:\.\d+)?) ?s"
 )
 _BAR = re.compile(
     r"(?P<what>[\w ,()-]{0,60}?):?\s+(?P<percent>\d{1,3})%(?: Completed)? ?\|.*?(?P<done>\d[\d.]*[kKMGT]?)/(?P<all>\d[\d.]*[kKMGT]?)"
@@ -113,6 +113,11 @@ _FITS = {
 """Stage after which a start stands still -> what that usually is."""
 SLOW_LOAD_S = 300.0
 _ORIGIN = re.compile(r"\[pod/([^\]\s]+)\]|(?<![\w.-])([A-Za-z][\w.-]{0,60}) +\|(?= )|ip=([\w.:]+)\)|^ *(\d{1,6}): ")
+
+
+def _step(what: str) -> str:
+    """`Loading weights took` -> `Loading weights`."""
+    return re.sub(r" took .*", "", what) if " took " in what else what.rsplit(" ", 1)[0]
 
 
 def origin(line: Line) -> str:
@@ -193,7 +198,7 @@ class Starts:
         self._starved.clear()
         lasted = _LASTED.search(line.text)
         if lasted and (self.longest is None or float(lasted["s"]) > self.longest[0]):
-            self.longest = (float(lasted["s"]), lasted["what"].rsplit(" ", 1)[0], line)
+            self.longest = (float(lasted["s"]), _step(lasted["what"]), line)
         bar = None if trains(line.text) else _BAR.search(line.text)
         if bar:
             percent, grew = int(bar["percent"]), 0

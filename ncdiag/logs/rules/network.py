@@ -120,6 +120,8 @@ RULES = (
          remedy="set NCCL_SOCKET_IFNAME to the interface that carries the nodes' network, e.g. NCCL_SOCKET_IFNAME=eth0"),
     rule("socket-ifname-wrong", Says.HINT, "169.254.", "NCCL uses a link-local address ({peer})", r"Bootstrap ?: Using (?:\[0\])?(?P<interface>\S+?):(?P<peer>169\.254\.[\d.]+)"),
     # --- who is missing
+    rule("", Says.SYMPTOM, ("Waiting in store based barrier",), "{have} of {want} ranks have reached the store's barrier", r"world_size=(?P<want>\d+), (?:worker_count|num_workers_joined)=(?!(?P=want)\b)(?P<have>\d+)", candidates=("rank-missing", "rank-stuck-outside-collective", "bootstrap-peer-unreachable")),
+    rule("", Says.SYMPTOM, ("onnection to the C10d store has failed",), "the launcher does not reach the store of the rendez-vous, or lost it", candidates=("bootstrap-peer-unreachable", "node-ip-wrong-interface", "rank-missing", "rank-died")),
     rule("rank-missing", Says.STRONG, ("clients joined", "num_workers_joined=", "Timed out initializing process group in store based barrier"), "{have} of {want} ranks joined; rank 0 gave up waiting for the rest",
          r"(?P<have>\d+)/(?P<want>\d+) clients joined|world_size=(?P<want2>\d+), (?:worker_count|num_workers_joined)=(?P<have2>\d+)",
          remedy="find the ranks that never started or died first: look at the launch and at the first lines of each node's log"),

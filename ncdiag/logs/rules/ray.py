@@ -5,6 +5,7 @@ from __future__ import annotations
 from ncdiag.explain import Says
 from ncdiag.logs.model import rule
 
+IDLE = "the autoscaler took idle nodes away"
 NO_GPU = "a process sees no GPU at all"
 
 RULES = (
@@ -29,6 +30,8 @@ RULES = (
     rule("ray-nested-environment", Says.NAMED, ("Failed to merge the Job's runtime env", "must not be provided", "Perhaps you called ray.init twice", "Maybe you called ray.init twice", "RAY_JOB_CONFIG_JSON_ENV_VAR", "When connecting to an existing cluster"),
          "an outer Ray job's environment breaks this ray.init", r"runtime env|(?:num_cpus|num_gpus|resources|object_store_memory|_system_config|labels)[^\n]*must not be provided|ray\.init twice|RAY_JOB_CONFIG|existing cluster", unless=r"\bINFO\s", remedy="inside a Ray job call ray.init() without resources or runtime_env, or unset RAY_ADDRESS and RAY_JOB_CONFIG_JSON_ENV_VAR for the inner one"),
     rule("ray-nested-environment", Says.STRONG, ("runtime_env", "runtime env"), "Ray cannot set up the runtime environment", r"(?i)(?:Failed to set up runtime environment|RuntimeEnvSetupError|conflict|runtime_env.*(?:invalid|not allowed|fail))", unless="INFO"),
+    rule("ray-node-lost", Says.NAMED, ("This node has be",), "the head had taken this node for dead: its raylet ends itself", r"This node has bee[nm] marked (?:as )?dead", remedy="look why its heartbeats were late: load and memory of the node, its network, a paused machine; then `ray start` on it again"),
+    rule("", Says.CASCADE, ("StandardAutoscaler: Terminating", "Removing "), IDLE, r"\(idle\)|[Rr]emoving \d+ nodes of type \S+ \(idle\)", condition=True),
     rule("ray-node-lost", Says.STRONG, ("missed too many heartbeats", "has been marked dead", "NodeDiedError", "its node has died", "due to missing too many heartbeats", "node was terminated", "Node death", "node died", "Raylet is terminated", "raylet died", "lost node", "is marked dead", "marked as dead", "GCS failed to check the health of this node"),
          "a node left the Ray cluster", r"address: (?P<node>[\w.:-]+?)[ ,]|", remedy="look at that node: raylet.out, dmesg (OOM), power, network; then `ray start` on it again"),
     rule("ray-gcs-unreachable", Says.STRONG, ("Failed to connect to GCS", "Failed to send request to gcs", ":6379: Failed to connect to remote host", "Failed to get cluster ID from GCS server", "Unable to connect to GCS", "Couldn't connect to GCS", "Timed out while waiting for GCS to become available", "GCS is not available", "unable to connect to the GCS", "could not connect to GCS", "Failed to get the cluster metadata", "Failed to connect to Ray cluster at",
