@@ -82,7 +82,6 @@ REMEDIES: dict[str, str] = {
     "gpu-ecc-row-remap": "reset the GPU to activate the remap",
     "nvswitch-error": "watch it; fatal or repeated: reset GPUs and switches together",
     "slow-not-hung": "wait; it makes progress",
-    "cpu-starved": "more CPUs for the process (cgroup quota, --cpus, taskset); fewer ranks or loader threads a node",
     "healthy": "",
 }
 
