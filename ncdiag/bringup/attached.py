@@ -12,13 +12,24 @@ class Attached:
     """An engine that runs already; it is looked at and never touched."""
 
     exit: int | None = None
+    """Its status, where it was seen between its end and its parent's notice of that; else only its parent knows."""
 
     def __init__(self, pid: int | None) -> None:
         self._pid = pid
 
     @property
     def over(self) -> bool:
-        return self._pid is not None and not os.path.exists(f"/proc/{self._pid}")
+        if self._pid is None:
+            return False
+        try:
+            fields = Host().read_bytes(f"/proc/{self._pid}/stat").rpartition(b")")[2].split()
+        except HostError:
+            return True
+        if fields[0] not in (b"Z", b"X"):
+            return False
+        if os.geteuid() == 0:  # to others the kernel says 0 whatever it was
+            self.exit = os.waitstatus_to_exitcode(int(fields[49]))
+        return True
 
 
 def environment(pid: int) -> dict[str, str]:

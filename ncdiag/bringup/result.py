@@ -46,8 +46,8 @@ class Result:
     """How a watch ended."""
 
     outcome: str
-    """`ready`, `finished` (a job, or what had been up, ended well), `ended` (the command ended well, but nothing came up), `failed`, `stalled`,
-    `timeout`, `interrupted`."""
+    """`ready`, `finished` (a job, or what had been up, ended well), `ended` (the command ended well, but nothing came up; or it was attached to, and
+    nothing tells how it ended), `failed`, `stalled`, `timeout`, `interrupted`."""
     took_s: float
     timeline: Timeline
     check: Check | None = None
@@ -60,3 +60,5 @@ class Result:
     """Nodes that could not be looked at."""
     started_at: float = 0.0
     """Seconds since 1970."""
+    status: int | None = None
+    """Exit status of what was watched; None while it runs, or where only its parent knows."""

@@ -291,7 +291,7 @@ class Session:
             "started_at": round(result.started_at, 2),
             "took_s": result.took_s,
             "timeout_s": self._timeout_s,
-            "exit_status": self._child.exit if self._child is not None else None,
+            "exit_status": result.status,
             "check": result.check.as_dict() if result.check is not None else None,
             "summary": result.summary.as_dict() if result.summary is not None else None,
             "stalls": result.stalls,

@@ -167,7 +167,10 @@ class Watch:
         if (self.process.exit == 0 and not self._left) or attached_and_silent:
             return self._result("finished" if self._was_job() or self.was_up else "ended")
         self._look()
-        return self._result("failed", self._failure(self.answers))
+        causes = self._failure(self.answers)
+        if self.process.exit is None and all(cause.cause in ("rank-died", "unresolved") for cause in causes):
+            return self._result("ended")  # attached to: that it is gone does not say that it failed
+        return self._result("failed", causes)
 
     def _was_job(self) -> bool:
         """Whether what ended well was a job of ranks, which comes to its end; a server that ends has not come up."""
@@ -296,4 +299,5 @@ class Watch:
             self.errors,
         )
         result.started_at = time.time() - self.at_s
+        result.status = self.process.exit
         return result

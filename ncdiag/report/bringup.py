@@ -230,7 +230,9 @@ def _headline(result: Mapping[str, Any]) -> str:
         "finished": f"the command ended well after {took:.1f} s",
         "failed": f"it did not come up ({took:.1f} s)",
         "stalled": f"stopped: it stood still ({took:.1f} s)",
-        "ended": f"the command ended with status 0 after {took:.1f} s, {_what_was_missing(result)}",
+        "ended": f"the command ended with status 0 after {took:.1f} s, {_what_was_missing(result)}"
+        if result.get("exit_status") is not None
+        else f"it has ended after {took:.1f} s; whether well, only its parent knows, and no log says that it failed",
         "timeout": f"not up within {result['timeout_s'] or took:g} s; given up after {took:.1f} s",
         "interrupted": f"interrupted after {took:.1f} s",
     }

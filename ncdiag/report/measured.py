@@ -47,7 +47,7 @@ def _spans(row: Mapping[str, Any]) -> Iterator[Span]:
 _OUTCOMES = {
     "ready": "The engine is up",
     "finished": "The command ended well",
-    "ended": "The command ended with status 0, and nothing had come up",
+    "ended": "It ended, and nothing had come up",
     "failed": "The engine did not come up",
     "stalled": "The start stood still, and was stopped",
     "timeout": "The engine was not up in time",

@@ -321,6 +321,22 @@ def test_what_is_attached_to_is_left_alone(tmp_path: Path) -> None:
         theirs.wait()
 
 
+@pytest.mark.parametrize("reaped", [False, True])
+def test_what_is_attached_to_and_ends_has_not_failed(reaped: bool) -> None:
+    """A parent that waits for it hears its status; before that, the kernel tells it to root."""
+    theirs = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(4)"])
+    if reaped:
+        threading.Thread(target=theirs.wait, daemon=True).start()
+    try:
+        done = ncdiag("--attach", str(theirs.pid), "--stall-after", "20", "--timeout", "30")
+    finally:
+        theirs.kill()
+        theirs.wait()
+    assert done.returncode == 3 and "FAILED" not in done.stderr, done.stderr
+    known = not reaped and os.geteuid() == 0
+    assert ("with status 0" in done.stderr) == known and ("only its parent knows" in done.stderr) != known
+
+
 def test_log_files_alone_show_where_a_start_stands(tmp_path: Path) -> None:
     log = tmp_path / "node0.log"
     log.write_text(
