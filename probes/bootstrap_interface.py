@@ -153,6 +153,13 @@ def _judge_nccl(view: View, several: bool, shared: Set[str]) -> Iterator[Finding
         if view.good
         else "an interface that the peers reach"
     )
+    said: Dict[str, Any] = {
+        "source": source,
+        "observed": seen,
+        "expected": expected,
+        "cause": "socket-ifname-wrong",
+        "setting": setting,
+    }
     bad = fail if several and view.environ_read else warn
     takes = (
         "NCCL will take" if view.environ_read else "NCCL would take, without variables (the environment was not read),"
@@ -166,12 +173,8 @@ def _judge_nccl(view: View, several: bool, shared: Set[str]) -> Iterator[Finding
                 ", ".join(dict.fromkeys(address.name for address in view.addresses)) or "none with an address",
             ),
             view.name,
-            source=source,
-            observed=seen,
-            expected=expected,
-            cause="socket-ifname-wrong",
             remedy=_advice(view, shared),
-            setting=setting,
+            **said,
         )
         return
     if chosen is None:
@@ -187,23 +190,15 @@ def _judge_nccl(view: View, several: bool, shared: Set[str]) -> Iterator[Finding
         yield bad(
             "%s %s (%s), which is not up" % (takes, chosen.name, chosen.address),
             view.name,
-            source=source,
-            observed=seen,
-            expected=expected,
-            cause="socket-ifname-wrong",
             remedy="%s; or: ip link set %s up" % (_advice(view, shared), chosen.name),
-            setting=setting,
+            **said,
         )
     elif useless(chosen.address) and (several or view.good):
         yield bad(
             "%s %s, whose address %s is %s" % (takes, chosen.name, chosen.address, useless(chosen.address)),
             view.name,
-            source=source,
-            observed=seen,
-            expected=expected,
-            cause="socket-ifname-wrong",
             remedy=_advice(view, shared),
-            setting=setting,
+            **said,
         )
     elif what is not None and (several or view.good):
         tunnel = any(word in what for word in TUNNELS)
@@ -211,12 +206,8 @@ def _judge_nccl(view: View, several: bool, shared: Set[str]) -> Iterator[Finding
             "%s %s (%s), %s that %s"
             % (takes, chosen.name, chosen.address, what, "is slow" if tunnel else "leads to no other machine"),
             view.name,
-            source=source,
-            observed=seen,
-            expected=expected,
-            cause="socket-ifname-wrong",
             remedy=_advice(view, shared),
-            setting=setting,
+            **said,
         )
     before = view.before.chosen[0] if view.before.chosen else None
     if before is None or before.name != chosen.name:
@@ -224,12 +215,8 @@ def _judge_nccl(view: View, several: bool, shared: Set[str]) -> Iterator[Finding
             "which interface NCCL takes hangs on its release: %s before %s, %s from then on"
             % (before.name if before else "none", dotted(interfaces.RUNNING_SINCE), chosen.name),
             view.name,
-            source=source,
-            observed=seen,
-            expected=expected,
-            cause="socket-ifname-wrong",
             remedy=_advice(view, shared),
-            setting=setting,
+            **said,
         )
 
 

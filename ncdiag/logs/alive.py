@@ -201,14 +201,14 @@ def outlived(said: Iterable[Signal], life: Life, proofs: Sequence[Line]) -> None
         if any(other.order > last and other.evidence[0].source == source for other in signals):
             signal.says = min(signal.says, Says.STRONG)
         else:
-            _harmless(signal)
+            harmless(signal)
             survived.add(signal.summary)
     for signal in [other for other in signals if not other.condition and other.summary in survived]:
         own = any(line.source == signal.evidence[0].source for line in proofs)
         if not own and any(_quiet_after(line, signals) for line in proofs):
-            _harmless(signal)  # another process said the same, and the job works
+            harmless(signal)  # another process said the same, and the job works
 
 
-def _harmless(signal: Signal) -> None:
+def harmless(signal: Signal) -> None:
     signal.says = Says.HINT if signal.says >= Says.HINT else Says.CASCADE
     signal.condition = True

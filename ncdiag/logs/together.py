@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from ncdiag.explain import Says, Signal
 from ncdiag.logs import structure
+from ncdiag.logs.alive import harmless
 from ncdiag.logs.documents import Documents
 from ncdiag.logs.model import STANDING, speaker
 from ncdiag.logs.readers import Readers
@@ -190,7 +191,7 @@ def _head_reached(signals: Sequence[Signal], readers: Readers) -> None:
         if signal.cause == "ray-gcs-unreachable" and signal.evidence:
             came = readers.starts.ray_up.get(signal.evidence[0].source, -1.0)
             if came > max(signal.order, signal.until):
-                signal.says, signal.condition = min(signal.says, Says.HINT), True
+                harmless(signal)
 
 
 def _dead_by_word(signals: Sequence[Signal]) -> None:
@@ -201,7 +202,7 @@ def _dead_by_word(signals: Sequence[Signal]) -> None:
         if given_up and signal.cause == "ray-gcs-unreachable":
             signal.says = min(signal.says, Says.HINT)
         elif taken is not None and signal.cause == "ray-node-lost" and signal.order > taken:
-            signal.says, signal.condition = min(signal.says, Says.HINT), True
+            harmless(signal)
 
 
 def _left_over(signals: Sequence[Signal], readers: Readers) -> Iterator[Signal]:

@@ -120,6 +120,12 @@ def _step(what: str) -> str:
     return re.sub(r" took .*", "", what) if " took " in what else what.rsplit(" ", 1)[0]
 
 
+def _slow(summary: str, line: Line) -> Signal:
+    return Signal(
+        "slow-not-hung", Says.STRONG, summary, [line.evidence()], speaker(line.shown), condition=True, order=line.order
+    )
+
+
 def origin(line: Line) -> str:
     """Which node, pod or task a line comes from, as far as its prefix says so; else its source."""
     return ":".join(
@@ -353,25 +359,11 @@ class Starts:
         """A start that took long between two stages, or in one step that says so."""
         if self.longest is not None and self.longest[0] >= SLOW_LOAD_S:
             seconds, what, line = self.longest
-            return Signal(
-                "slow-not-hung",
-                Says.STRONG,
-                f"{what} {seconds / 60:.0f} min; it went on by itself",
-                [line.evidence()],
-                speaker(line.shown),
-                condition=True,
-                order=line.order,
-            )
+            return _slow(f"{what} {seconds / 60:.0f} min; it went on by itself", line)
         if self.waited is not None and self.ready is not None:
             line, minutes = self.waited
-            return Signal(
-                "slow-not-hung",
-                Says.STRONG,
-                f"the engine's message queue waited for {minutes} min during a long step; it went on by itself",
-                [line.evidence()],
-                speaker(line.shown),
-                condition=True,
-                order=line.order,
+            return _slow(
+                f"the engine's message queue waited for {minutes} min during a long step; it went on by itself", line
             )
         for source in self.sources.values():
             clocks = [(name, source.clocks[name]) for name in ORDER if name in source.clocks]
@@ -410,15 +402,7 @@ class Starts:
         if self.bar is None or self.bar[2] < 1 or self.bar[0] >= 100:
             return None
         percent, line, _ = self.bar
-        return Signal(
-            "slow-not-hung",
-            Says.STRONG,
-            f"a progress bar stands at {percent}% and was growing when this ends",
-            [line.evidence()],
-            speaker(line.shown),
-            condition=True,
-            order=line.order,
-        )
+        return _slow(f"a progress bar stands at {percent}% and was growing when this ends", line)
 
     def reached(self) -> list[tuple[str, str, Line]]:
         """`(source, stage, line)` of each source that shows a start."""
