@@ -3,7 +3,7 @@
     python benchmarks/gpu/bandwidth.py --out DIR [--nccl-tests DIR] [--site DIR] [--backend nccl] [--only STEP…]
 
 Steps: `refuse` (GPUs in use), `sockets` (two hosts in namespaces, one GPU each), `loop` (against torch's own loop), `limited` (their link limited by tbf: the figure follows),
-`pairs` (four hosts, one behind a limited link: found), `nvlink` (all operations, nccl-tests before and after), `shm` (P2P off), `ctrl-c`
+`pairs` (four hosts, one behind a limited link: found), `nvlink` (all operations, nccl-tests before and after), `two` (two of more GPUs), `shm` (P2P off), `ctrl-c`
 (nothing stays), `baseline`, `model`. Every step has a time limit and keeps its output in DIR; DIR/summary.json has what matters. Hosts are
 reached by a stand-in for ssh that enters their namespaces. NVLink multicast is left as the environment sets it.
 """
@@ -139,9 +139,15 @@ class Bench:
         self.built, self.library = copy / "build", home / "lib"
 
     def nccl_tests(
-        self, name: str, program: str, env: dict[str, str] | None = None, most: str = "1G", least: str = "8"
+        self,
+        name: str,
+        program: str,
+        env: dict[str, str] | None = None,
+        most: str = "1G",
+        least: str = "8",
+        gpus: int | None = None,
     ) -> list[Any]:
-        """Rows of one nccl-tests program on all GPUs, one thread a GPU; empty where it could not be built."""
+        """Rows of one nccl-tests program, one thread a GPU, all GPUs unless told; empty where it could not be built."""
         from ncdiag.bandwidth import results
 
         if self.build is None or self.build.wait(200) != 0:
@@ -155,7 +161,7 @@ class Bench:
             "-f",
             "4",
             "-t",
-            str(self.gpus()),
+            str(gpus or self.gpus()),
             "-g",
             "1",
             "-n",
@@ -421,11 +427,12 @@ class Bench:
                 "tests": tests,
             }
 
-    def nvlink(self) -> None:
-        first = self.nccl_tests("nvlink-before", "all_reduce")
-        code, report = self.ncdiag("nvlink", "--max", "1G", "--factor", "4", "--seconds", "1", "--isolate", "never")
-        again = self.nccl_tests("nvlink-after", "all_reduce")
-        self.summary["nvlink"] = {
+    def _all_reduce(self, name: str, gpus: int) -> dict[str, Any]:
+        first = self.nccl_tests(f"{name}-before", "all_reduce", gpus=gpus)
+        size = ["--max", "1G", "--factor", "4", "--seconds", "1", "--isolate", "never", "--ranks-per-node", str(gpus)]
+        code, report = self.ncdiag(name, *size)
+        again = self.nccl_tests(f"{name}-after", "all_reduce", gpus=gpus)
+        return {
             "exit": code,
             "against_before": self.against(first, report),
             "against_after": self.against(again, report),
@@ -434,6 +441,12 @@ class Bench:
             "findings": _said(report),
             "peak": _peak(report),
         }
+
+    def two(self) -> None:
+        self.summary["two"] = self._all_reduce("two", 2)
+
+    def nvlink(self) -> None:
+        self.summary["nvlink"] = self._all_reduce("nvlink", self.gpus())
         others = {}
         for op, program in (
             ("all_gather", "all_gather"),
@@ -627,7 +640,7 @@ def main() -> int:
     bench = Bench(options)
     began = time.monotonic()
     steps: list[tuple[str, Callable[[], None]]] = [
-        ("refuse", bench.refuse), ("loop", bench.loop), ("sockets", bench.sockets), ("limited", bench.limited), ("pairs", bench.pairs), ("nvlink", bench.nvlink), ("shm", bench.shm),
+        ("refuse", bench.refuse), ("loop", bench.loop), ("nvlink", bench.nvlink), ("two", bench.two), ("shm", bench.shm), ("sockets", bench.sockets), ("limited", bench.limited), ("pairs", bench.pairs),
         ("ctrl-c", bench.ctrl_c), ("baseline", bench.baseline), ("model", bench.model),
     ]  # fmt: skip
     try:
