@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Dict, Iterator, List, Optional, Tuple
 
-from ncdiag.hang.addresses import Picture, Target, flag, split, target
+from ncdiag.hang.addresses import Picture, Target, flag, loopback, split, target
 from ncdiag.hang.claims import LIKELY, POSSIBLE, Claim, claim, names, numbers, seen
 from ncdiag.hang.scene import Scene, View
 from ncdiag.hang.verdict import Wait
@@ -28,6 +28,7 @@ def layout(scene: Scene, picture: Picture) -> Iterator[Claim]:
             where={"node": min(sizes.items(), key=lambda item: len(item[1]))[1][0].state.node},
         )
     yield from _same_place(scene)
+    yield from _same_number(scene, picture)
 
 
 def _same_place(scene: Scene) -> Iterator[Claim]:
@@ -54,6 +55,29 @@ def _same_place(scene: Scene) -> Iterator[Claim]:
                 [Evidence(view.name, view.state.title) for view in heads],
                 where={"node": heads[-1].state.node},
             )
+
+
+def _same_number(scene: Scene, picture: Picture) -> Iterator[Claim]:
+    """Processes of several nodes that were told the same number in the same group (its size and its store are the same), while another number is nobody's."""
+    told: Dict[Tuple[int, int, str, int], List[View]] = {}
+    for view in scene.ranks:
+        place = target(scene, view)
+        if view.rank is None or not view.state.world_size or place is None or not place.port or loopback(place.host):
+            continue
+        told.setdefault((view.rank, view.state.world_size, place.host, place.port), []).append(view)
+    for (rank, size, host, port), views in sorted(told.items()):
+        if not scene.absent or len({view.home for view in views}) < 2:
+            continue
+        others = [view for view in views if view.home != picture.node_of(host)]
+        stray = others if rank == 0 and len(others) < len(views) else []  # rank 0 belongs to the node with the store
+        yield claim(
+            "rank-layout-wrong",
+            LIKELY,
+            f"{names(views)} were all told to be rank {rank} of {size}; {numbers(scene.absent)} is nobody's",
+            [Evidence(view.name, f"rank {rank} of {size}, store {host}:{port}") for view in views],
+            culprits=stray,
+            where=None if stray else {"rank": rank},
+        )
 
 
 def meeting(scene: Scene, picture: Picture) -> Iterator[Claim]:

@@ -53,6 +53,14 @@ KINDS: dict[str, tuple[Callable[[], list[RankState]], str, list[int]]] = {
         "bootstrap-peer-unreachable",
         [1],
     ),
+    "two nodes told the same rank": (
+        lambda: [
+            rank(0, "node-a", "mesh", *MET, settings=AT),
+            rank(0, "node-b", "mesh", "LISTEN *:29500", OUT, settings=AT),
+        ],
+        "rank-layout-wrong",
+        [0],
+    ),
     "master address unroutable": (
         lambda: [
             rank(0, "node-a", "store", *MASTER, settings=AT),

@@ -17,15 +17,7 @@ def world_size(made: Bench) -> None:
     made.env["b"]["WORLD_SIZE"] = "3"
 
 
-@fault(
-    "gloo",
-    "both nodes are rank 0",
-    "rank-layout-wrong",
-    "port-in-use",
-    "rank-missing",
-    "bootstrap-peer-unreachable",
-    stages=(),
-)
+@fault("gloo", "both nodes are rank 0", "rank-layout-wrong", node="b", quick=True)
 @fault("nodes", "both nodes have --node-rank 0", "rank-layout-wrong", node="b")
 def same_rank(made: Bench) -> None:
     made.node_rank["b"] = 0
