@@ -6,10 +6,14 @@ interpreter of its own, so that nothing of ncdiag stays in Ray's worker.
 
 from __future__ import annotations
 
+import io
 import json
 import os
+import re
 import socket
 import sys
+import time
+import zipfile
 import zlib
 from typing import Any, Dict, List, Mapping, Set
 
@@ -21,6 +25,10 @@ CONNECT_S = 5.0
 INLINE = 90_000
 """Bytes of an argument that still travel with the call itself. Larger ones, and larger results, go from one node's object store to the
 other's over ports of their own, which may be just what is blocked."""
+ROOM, ROOM_S = 64 << 10, 5.0
+"""Bytes that a node's agent is given to unpack, and for how long that may take (2 s with Ray's own retries)."""
+_CRASHED, _ERRNO = "worker died unexpectedly", re.compile(r"\w+: \[Errno \d+\][^\n]*")
+"""How Ray says that no worker of its own came up or stayed, and how Python says what the system refused."""
 _LOST = ("the node it was running on is dead", "doesn't exist any more")
 """How Ray says of a task that its node has left."""
 _RUN = """
@@ -65,6 +73,10 @@ def ncdiag_look(content: bytes, run: str, request: str, timeout_s: float, *py_sp
         os.close(descriptor)
 
 
+def ncdiag_room() -> None:
+    """Nothing to do: what counts is whether its runtime environment could be unpacked."""
+
+
 class Bridge:
     def __init__(self, content: bytes) -> None:
         self.content = content
@@ -74,6 +86,8 @@ class Bridge:
         self._without_py_spy: Set[str] = set()
         self._seen: Set[str] = set()
         """Nodes that were alive at a look."""
+        self._refused: Dict[str, str] = {}
+        """Node on which no worker lives -> what its system refused the agent; empty where it refused nothing."""
 
     def connect(self, address: str) -> str:
         """Empty when connected, else the reason."""
@@ -96,7 +110,7 @@ class Bridge:
     def look(self, request: Mapping[str, Any]) -> List[Dict[str, Any]]:
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-        ray, waiting, answers = self.ray, {}, []
+        ray, waiting, answers, began = self.ray, {}, [], time.monotonic()
         task_s = min(TASK_S, max(request.get("answer_s", TASK_S) - 1, 2.0))
         nodes = ray.nodes()
         addresses = {info["NodeID"]: info["NodeManagerAddress"] for info in nodes}
@@ -130,18 +144,57 @@ class Bridge:
                     self._without_py_spy.add(node_id)
                 answers.append({**answer, "address": addresses[node_id]})
             except ray.exceptions.RayError as error:
+                node_id, words = waiting[reference][1], str(error)
                 answers.append(
                     {
                         "node": waiting[reference][0],
-                        "address": addresses[waiting[reference][1]],
-                        "error": "its Ray task failed: %s" % str(error).strip().splitlines()[0][:300],
-                        "lost": "now" if any(words in str(error) for words in _LOST) else "",
+                        "address": addresses[node_id],
+                        "error": "its Ray task failed: %s" % words.strip().splitlines()[0][:300],
+                        "lost": "now" if any(lost in words for lost in _LOST) else "",
+                        "refused": self._why(node_id, began + task_s) if _CRASHED in words else "",
                     }
                 )
         for reference in late:
             ray.cancel(reference, force=True)
             answers.append({"node": waiting[reference][0], "error": "no answer through Ray within %g s" % task_s})
         return answers
+
+    def _why(self, node_id: str, until: float) -> str:
+        """What `refused` of a node has; asked once, where the time is left."""
+        left_s = min(ROOM_S, until - time.monotonic())
+        if node_id not in self._refused and left_s > 1:
+            try:
+                self._refused[node_id] = self._have_written(node_id, left_s)
+            except Exception:  # what Ray calls these inside may differ between its versions: then nothing is known
+                self._refused[node_id] = ""
+        return self._refused.get(node_id, "")
+
+    def _have_written(self, node_id: str, left_s: float) -> str:
+        """A node's agent unpacks the runtime environment of a task before there is a worker, into the folder in which workers begin theirs."""
+        from ray.experimental import internal_kv
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        content = io.BytesIO()
+        with zipfile.ZipFile(content, "w") as archive:
+            archive.writestr("ncdiag_room/bytes", os.urandom(ROOM))
+        name = "gcs://_ray_pkg_ncdiag%s.zip" % os.urandom(8).hex()
+        internal_kv._internal_kv_put(name.encode(), content.getvalue())
+        try:
+            task = self.ray.remote(ncdiag_room).options(
+                num_cpus=0,
+                max_retries=0,
+                scheduling_strategy=NodeAffinitySchedulingStrategy(node_id, soft=False),
+                runtime_env={"py_modules": [name]},
+            )
+            self.ray.get(task.remote(), timeout=left_s)
+        except self.ray.exceptions.RuntimeEnvSetupError as error:
+            told = _ERRNO.search(str(error))
+            return told.group()[:300] if told else ""
+        except self.ray.exceptions.RayError:
+            return ""
+        finally:
+            internal_kv._internal_kv_del(name.encode())
+        return ""
 
 
 def _dead(info: Mapping[str, Any], was_alive: bool) -> Dict[str, Any]:

@@ -14,6 +14,8 @@ _RAYLET = re.compile(r"A worker died or was killed .* Worker IP address: (?P<ip>
 _FIELD = re.compile(r"(?:^|\s)(class_name|pid|ip): (\S+)\s*$")
 _DETAIL = re.compile(r"The actor is dead because (.{1,300})")
 _OWN = "The worker died unexpectedly"
+_FULL = ("[Errno 28]", "[Errno 122]")
+"""No space left on the device; the quota is used up."""
 LINES = 12
 """How many lines Ray takes to say which actor died."""
 
@@ -56,9 +58,15 @@ def _died(
     process = f"{fields.get('class_name', 'a worker')}, pid {fields.get('pid', 'unknown')}"
     more = [Evidence(said.source, detail, said.line)] if detail else []
     summary, remedy = f"a Ray worker ({process}) on {node} died", REMEDIES["rank-died"]
-    own = next((str(a["error"]) for a in answers if a.get("address") == address and _OWN in str(a.get("error"))), "")
-    if own:
-        summary = f"every worker that Ray starts on {node} dies, that of ncdiag's look too"
-        remedy = f"look at {node} itself: space and memory (df -h /tmp/ray, free -m, dmesg), then raylet.err and python-core-worker-*.log there"
-        more.append(Evidence(f"ncdiag's own task on {node}", own))
+    own = next((a for a in answers if a.get("address") == address and _OWN in str(a.get("error"))), None)
+    if own is None:
+        return Cause("rank-died", "likely", summary, {"node": node}, [said, *more], [], remedy)
+    more.append(Evidence(f"ncdiag's own task on {node}", str(own["error"])))
+    if refused := str(own.get("refused") or ""):
+        more.append(Evidence(f"Ray's agent on {node}, which was to unpack 64 KiB", refused))
+    if any(number in refused for number in _FULL):
+        summary = f"the file system of Ray's folder on {node} is full, and every worker that Ray starts there dies"
+        return Cause("disk-full", "likely", summary, {"node": node}, [said, *more], [], REMEDIES["disk-full"])
+    summary = f"every worker that Ray starts on {node} dies, that of ncdiag's look too"
+    remedy = f"look at {node} itself: space and memory (df -h /tmp/ray, free -m, dmesg), then raylet.err and python-core-worker-*.log there"
     return Cause("rank-died", "likely", summary, {"node": node}, [said, *more], [], remedy)

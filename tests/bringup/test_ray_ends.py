@@ -79,3 +79,18 @@ def test_a_node_on_which_every_worker_dies_is_to_be_looked_at_itself() -> None:
     cause = dead_actor([ANSWERS[0], own], {NAME: DIED})
     assert cause is not None and cause.where == {"node": "b"}
     assert "every worker that Ray starts on b dies" in cause.summary and "df -h" in cause.remedy
+
+
+def test_what_the_node_s_agent_could_not_write_says_why_they_die() -> None:
+    own = {
+        "node": "b",
+        "address": "192.0.2.2",
+        "error": "its Ray task failed: The worker died unexpectedly while executing this task.",
+        "refused": "OSError: [Errno 28] No space left on device",
+    }
+    cause = dead_actor([ANSWERS[0], own], {NAME: DIED})
+    assert cause is not None and (cause.cause, cause.where) == ("disk-full", {"node": "b"})
+    assert any("No space left" in item.text for item in cause.evidence)
+    denied = dead_actor([ANSWERS[0], {**own, "refused": "PermissionError: [Errno 13] Permission denied"}], {NAME: DIED})
+    assert denied is not None and denied.cause == "rank-died"
+    assert any("Permission denied" in item.text for item in denied.evidence)

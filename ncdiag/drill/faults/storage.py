@@ -50,9 +50,7 @@ def slow_load(made: Bench) -> None:
     made.before.append(lambda bench: _behind(bench, "--rate", str(RATE)))
 
 
-@fault(
-    "ray", "Ray's folder on b is full: every worker there dies", "rank-died", "disk-full", node="b", name="disk-full"
-)
+@fault("ray", "Ray's folder on b is full: every worker there dies", "disk-full", node="b", name="disk-full", quick=True)
 def disk_full(made: Bench) -> None:
     made.before.append(_fill)
 
