@@ -168,7 +168,8 @@ class MemoryTree(Tree):
                         )
                     tree._add_member(archive, member, file)
         except (tarfile.TarError, EOFError, OSError, OverflowError) as error:
-            raise ValueError("%s: not a readable tar archive (%s)" % (file, error)) from error
+            why = " (%s)" % error if "\n" not in str(error) else ""  # tarfile tells what each of its formats says
+            raise ValueError("%s: not a readable tar archive%s" % (file, why)) from error
         except Exception as error:
             if type(error).__module__ in ("zlib", "lzma", "_lzma"):
                 raise ValueError("%s: damaged archive (%s)" % (file, error)) from error

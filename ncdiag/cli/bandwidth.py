@@ -26,6 +26,7 @@ from ncdiag.cli.options import (
     write_other,
     write_result,
 )
+from ncdiag.cli.types import InputFile, Number, OutputFile, Seconds
 from ncdiag.exits import Exit
 from ncdiag.fleet.base import FleetError
 from ncdiag.report.console import plain
@@ -52,7 +53,7 @@ class Size(click.ParamType):
 
 
 @click.command()
-@click.argument("files", nargs=-1, type=click.Path(dir_okay=False, exists=True, path_type=Path))
+@click.argument("files", nargs=-1, type=InputFile(exists=True, path_type=Path))
 @click.option(
     "--nodes",
     default="local",
@@ -61,11 +62,9 @@ class Size(click.ParamType):
     help="local, ssh:NODESET, ssh:@HOSTFILE, slurm, slurm:JOBID, ray or ray:ADDRESS.",
 )
 @click.option("--ssh-user", metavar="USER", help="Log in as this user.")
-@click.option(
-    "--ssh-config", type=click.Path(dir_okay=False, exists=True), help="A configuration of OpenSSH other than your own."
-)
+@click.option("--ssh-config", type=InputFile(exists=True), help="A configuration of OpenSSH other than your own.")
 @click.option("--python", metavar="PATH", help="The engine's interpreter, with torch in it, on every node.")
-@click.option("--env-file", type=click.Path(dir_okay=False), help="NAME=VALUE lines that the engine is started with.")
+@click.option("--env-file", type=InputFile(), help="NAME=VALUE lines that the engine is started with.")
 @click.option(
     "--op",
     "ops",
@@ -90,7 +89,7 @@ class Size(click.ParamType):
 @click.option("--warmup", type=click.IntRange(1), default=5, show_default=True)
 @click.option(
     "--precision",
-    type=click.FloatRange(0.001, 1),
+    type=Number(0.001, 1),
     default=0.01,
     show_default=True,
     help="Half of the 95 % confidence interval, over the mean, at which a size is done.",
@@ -98,7 +97,7 @@ class Size(click.ParamType):
 @click.option(
     "--seconds",
     "budget_s",
-    type=click.FloatRange(0.05),
+    type=Seconds(0.05),
     default=2.0,
     show_default=True,
     help="At most this long for one size.",
@@ -116,7 +115,7 @@ class Size(click.ParamType):
 @click.option(
     "--pair-timeout",
     "pair_limit_s",
-    type=click.FloatRange(5),
+    type=Seconds(5),
     default=60.0,
     show_default=True,
     help="A pair that takes longer is stuck and left out.",
@@ -124,21 +123,21 @@ class Size(click.ParamType):
 @click.option(
     "--timeout",
     "limit_s",
-    type=click.FloatRange(5),
+    type=Seconds(5),
     help="Seconds for the run of all ranks; default: by the number of sizes.",
 )
 @click.option(
     "--expect",
     "expected",
-    type=click.FloatRange(0, min_open=True),
+    type=Number(0, min_open=True),
     metavar="GB/S",
     help="The busbw that you expect, in place of the one from link rates.",
 )
-@click.option("--baseline", "baseline_path", type=click.Path(dir_okay=False), help="Compare with this saved run.")
-@click.option("--save-baseline", type=click.Path(dir_okay=False), help="Save this run to compare with later.")
+@click.option("--baseline", "baseline_path", type=InputFile(), help="Compare with this saved run.")
+@click.option("--save-baseline", type=OutputFile(), help="Save this run to compare with later.")
 @click.option(
     "--model",
-    type=click.Path(path_type=Path),
+    type=InputFile(folders=True, path_type=Path),
     help="A model directory or config.json: what the bandwidth means for it.",
 )
 @click.option(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ncdiag.cli.options import FORMATS, output_options, write_other, write_result
+from ncdiag.cli.types import InputFile, OutputFile, Seconds
 from ncdiag.exits import Exit
 
 if TYPE_CHECKING:
@@ -48,20 +49,18 @@ if TYPE_CHECKING:
     help="Where else it has processes: ssh:NODESET or ssh:@HOSTFILE. Nodes of its Ray cluster are found by themselves.",
 )
 @click.option("--ssh-user", metavar="USER", help="Log in as this user.")
-@click.option(
-    "--ssh-config", type=click.Path(dir_okay=False, exists=True), help="A configuration of OpenSSH other than your own."
-)
+@click.option("--ssh-config", type=InputFile(exists=True), help="A configuration of OpenSSH other than your own.")
 @click.option("--no-preflight", is_flag=True, help="Start without the probes that concern this command line.")
 @click.option(
     "--python",
-    type=click.Path(dir_okay=False, exists=True),
+    type=InputFile(exists=True),
     metavar="FILE",
     help="The engine's interpreter, for the probes before the start; default: that of the command line.",
 )
 @click.option(
     "--stall-after",
     "stall_after_s",
-    type=click.FloatRange(min=1),
+    type=Seconds(min=1),
     default=60.0,
     show_default=True,
     help="Seconds in which no stage changes, nothing new is printed and nothing moves.",
@@ -75,14 +74,14 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--bundle",
-    type=click.Path(),
+    type=OutputFile(folders=True),
     metavar="PATH",
     help="Where --on-stall bundle saves; default: ncdiag-bringup-TIME.tar.gz here.",
 )
 @click.option(
     "--timeout",
     "timeout_s",
-    type=click.FloatRange(min=1),
+    type=Seconds(min=1),
     help="Seconds since its start after which it must be up; else its verdict is given and it is ended.",
 )
 @click.option(
@@ -106,13 +105,13 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--quiet-child",
-    type=click.Path(dir_okay=False),
+    type=OutputFile(),
     metavar="FILE",
     help="The command's output into this file instead of here.",
 )
 @click.option(
     "--timeline",
-    type=click.Path(dir_okay=False),
+    type=OutputFile(),
     metavar="FILE",
     help="Save when each process was in which stage, as JSON.",
 )

@@ -8,6 +8,7 @@ import click
 
 from ncdiag.cli import Group
 from ncdiag.cli.options import FORMATS, output_options
+from ncdiag.cli.types import InputFile
 
 
 @click.group(cls=Group)
@@ -16,7 +17,7 @@ def command() -> None:
 
 
 @command.command()
-@click.argument("path", type=click.Path(exists=True))
+@click.argument("path", type=InputFile(exists=True, folders=True))
 @output_options(*FORMATS)
 @click.pass_obj
 def show(obj: dict[str, Any], path: str, format_: str, output: str | None) -> int:

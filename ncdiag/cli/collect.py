@@ -11,6 +11,7 @@ import click
 from ncdiag import redact
 from ncdiag.cli.gather import choose_probes, gather
 from ncdiag.cli.options import node_options, plan_of, plan_options, read_env_file, write_result
+from ncdiag.cli.types import OutputFile
 from ncdiag.exits import Exit
 
 
@@ -20,7 +21,7 @@ from ncdiag.exits import Exit
 @click.option(
     "-o",
     "--output",
-    type=click.Path(),
+    type=OutputFile(folders=True),
     help="The snapshot (JSON) to write, stdout by default; with --record the folder or .tar.gz.",
 )
 @click.option(

@@ -12,6 +12,7 @@ import click
 
 from ncdiag import redact
 from ncdiag.cli.options import output_options, write_result
+from ncdiag.cli.types import InputFile, Seconds
 from ncdiag.exits import Exit
 from ncdiag.model import SCHEMA
 
@@ -36,14 +37,14 @@ from ncdiag.model import SCHEMA
 @click.option(
     "--timeout",
     "timeout_s",
-    type=click.FloatRange(min=1),
+    type=Seconds(min=1),
     default=1800.0,
     show_default=True,
     help="Seconds that you have; then the truth is shown.",
 )
 @click.option(
     "--python",
-    type=click.Path(exists=True, dir_okay=False),
+    type=InputFile(exists=True),
     metavar="PATH",
     help="The interpreter that has torch (vLLM, Ray); default: NCDIAG_LAB_PYTHON, else the one of ncdiag.",
 )

@@ -11,6 +11,7 @@ import click
 from ncdiag.check import check
 from ncdiag.cli.gather import choose_probes, gather
 from ncdiag.cli.options import exit_code, node_options, plan_of, plan_options, write_result
+from ncdiag.cli.types import InputFile, OutputFile
 from ncdiag.exits import Exit
 from ncdiag.model import Finding, Snapshot, Status
 from ncdiag.nccl.advice import ALL_NODES
@@ -38,14 +39,12 @@ MAX_FILE_BYTES = 4 << 20
 @click.option(
     "--check",
     "file",
-    type=click.Path(dir_okay=False, allow_dash=True),
+    type=InputFile(allow_dash=True),
     metavar="FILE",
     help="Compare a file with what is needed: shell, env file, docker, Kubernetes, Compose, Ray. --pid compares a process.",
 )
 @click.option("--explain", "name", metavar="NAME", help="Say what a variable does; nothing is looked at.")
-@click.option(
-    "-o", "--output", type=click.Path(dir_okay=False), help="Write to this file (mode 0600) instead of stdout."
-)
+@click.option("-o", "--output", type=OutputFile(), help="Write to this file (mode 0600) instead of stdout.")
 @click.pass_obj
 def command(
     obj: dict[str, Any], form: str | None, file: str | None, name: str | None, output: str | None, **options: Any

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ncdiag.cli.options import FORMATS, output_options, write_other, write_result
+from ncdiag.cli.types import OutputFile, Seconds
 from ncdiag.exits import Exit, of_cause
 
 if TYPE_CHECKING:
@@ -34,14 +35,14 @@ class Pid(click.ParamType):
 @output_options(*FORMATS)
 @click.option(
     "--bundle",
-    type=click.Path(),
+    type=OutputFile(folders=True),
     metavar="PATH",
     help="Save everything, redacted: a folder, or a file ending in .tar.gz or .tar.zst.",
 )
 @click.option(
     "--window",
     "window_s",
-    type=click.FloatRange(0.2, 60),
+    type=Seconds(0.2, 60),
     default=3.0,
     show_default=True,
     help="Seconds over which progress is measured.",
@@ -49,7 +50,7 @@ class Pid(click.ParamType):
 @click.option(
     "--budget",
     "budget_s",
-    type=click.FloatRange(1, 600),
+    type=Seconds(1, 600),
     default=30.0,
     show_default=True,
     help="Seconds after which no further stack is read.",

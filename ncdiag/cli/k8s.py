@@ -10,6 +10,7 @@ import click
 
 from ncdiag.cli import Group
 from ncdiag.cli.options import FORMATS, exit_code, fail_on_option, output_options, write_other, write_result
+from ncdiag.cli.types import InputFile, Number, OutputFile
 from ncdiag.exits import Exit
 
 FORMS = ("auto", "deployment", "statefulset", "lws")
@@ -21,10 +22,10 @@ def command() -> None:
 
 
 @command.command()
-@click.argument("files", nargs=-1, required=True, metavar="FILE|-...", type=click.Path(dir_okay=False, allow_dash=True))
+@click.argument("files", nargs=-1, required=True, metavar="FILE|-...", type=InputFile(allow_dash=True))
 @click.option(
     "--weights-gib",
-    type=click.FloatRange(0, min_open=True),
+    type=Number(0, min_open=True),
     metavar="GIB",
     help="Size of the model's files; without it the model's name is asked (…-70B).",
 )
@@ -80,7 +81,7 @@ def _pairs(ctx: click.Context, option: click.Parameter, values: tuple[str, ...])
 
 
 @command.command()
-@click.argument("source", metavar="MODEL_DIR|PLAN.json", type=click.Path(exists=True, path_type=Path))
+@click.argument("source", metavar="MODEL_DIR|PLAN.json", type=InputFile(exists=True, folders=True, path_type=Path))
 @click.option(
     "--gpus", multiple=True, metavar="NAMExCOUNT[*NODES]", help="As for `ncdiag plan`: H100x8*2. Not with a saved plan."
 )
@@ -131,7 +132,7 @@ def _pairs(ctx: click.Context, option: click.Parameter, values: tuple[str, ...])
     metavar="LABEL=VALUE",
     help="Which nodes; default: nvidia.com/gpu.present=true.",
 )
-@click.option("-o", "--output", type=click.Path(dir_okay=False), metavar="FILE")
+@click.option("-o", "--output", type=OutputFile(), metavar="FILE")
 def render(
     source: Path, gpus: tuple[str, ...], max_model_len: int | None, concurrency: int, output: str | None, **values: Any
 ) -> int:

@@ -14,6 +14,7 @@ import click
 
 from ncdiag.cli import Group
 from ncdiag.cli.options import write_result
+from ncdiag.cli.types import InputFile, Number, OutputFile
 from ncdiag.exits import Exit
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def source_options(function: F) -> F:
     options = [
         click.option("--engine", "engines", multiple=True, metavar="URL", callback=_url, help="vLLM's /metrics, such as http://127.0.0.1:8000/metrics. May be given more than once."),
         click.option("--ranks", type=click.IntRange(0), metavar="N", help="How many ranks this node should hold; fewer is an alert."),
-        click.option("--findings", "findings", type=click.Path(dir_okay=False), metavar="FILE", help="What `ncdiag preflight --format json -o FILE` saved."),
+        click.option("--findings", "findings", type=InputFile(), metavar="FILE", help="What `ncdiag preflight --format json -o FILE` saved."),
     ]  # fmt: skip
     for option in reversed(options):
         function = option(function)
@@ -66,17 +67,15 @@ def _chosen(values: dict[str, Any]) -> Chosen:
 @click.option("--port", type=click.IntRange(0, 65535), default=9795, show_default=True)
 @click.option(
     "--certificate",
-    type=click.Path(dir_okay=False, exists=True),
+    type=InputFile(exists=True),
     help="Speak TLS with this certificate (PEM); wants --key.",
 )
-@click.option("--key", type=click.Path(dir_okay=False, exists=True))
-@click.option(
-    "--client-ca", type=click.Path(dir_okay=False, exists=True), help="Ask clients for a certificate of this authority."
-)
+@click.option("--key", type=InputFile(exists=True))
+@click.option("--client-ca", type=InputFile(exists=True), help="Ask clients for a certificate of this authority.")
 @click.option(
     "--preflight-every",
     "every_min",
-    type=click.FloatRange(1),
+    type=Number(1),
     metavar="MINUTES",
     help="Judge this node again and again, and show the findings.",
 )
@@ -133,7 +132,7 @@ def serve(
     "-o",
     "--output",
     required=True,
-    type=click.Path(dir_okay=False),
+    type=OutputFile(),
     metavar="FILE",
     help="Written at once or not at all; ends in .prom for node_exporter.",
 )
@@ -182,7 +181,7 @@ def write_whole(path: str, content: bytes) -> None:
 @click.option(
     "--ttft-p95",
     "ttft_p95_s",
-    type=click.FloatRange(0, min_open=True),
+    type=Number(0, min_open=True),
     default=5.0,
     show_default=True,
     metavar="SECONDS",
@@ -194,7 +193,7 @@ def write_whole(path: str, content: bytes) -> None:
     metavar="URL",
     help="Where playbooks are shown: URL/NAME.yaml becomes each alert's runbook_url.",
 )
-@click.option("-o", "--output", type=click.Path(dir_okay=False), metavar="FILE")
+@click.option("-o", "--output", type=OutputFile(), metavar="FILE")
 def rules(metrics: str, oncall: bool, ttft_p95_s: float, runbooks: str, output: str | None) -> int:
     """Alert rules for Prometheus. Their labels lead `ncdiag oncall` to the playbook."""
     from ncdiag.metrics.alerts import Limits
@@ -206,7 +205,7 @@ def rules(metrics: str, oncall: bool, ttft_p95_s: float, runbooks: str, output: 
 
 
 @command.command()
-@click.option("-o", "--output", type=click.Path(dir_okay=False), metavar="FILE")
+@click.option("-o", "--output", type=OutputFile(), metavar="FILE")
 def dashboard(output: str | None) -> int:
     """A dashboard for Grafana (JSON, to import)."""
     from ncdiag.metrics.dashboard import dashboard as made

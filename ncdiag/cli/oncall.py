@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 
+from ncdiag.cli.types import InputFile
 from ncdiag.exits import Exit
 from ncdiag.oncall.server import Oncall
 from ncdiag.oncall.settings import SettingsError, read
@@ -17,7 +18,7 @@ from ncdiag.oncall.settings import SettingsError, read
 @click.command()
 @click.option(
     "--config",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=InputFile(path_type=Path),
     required=True,
     metavar="FILE",
     help="The settings (YAML).",

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from ncdiag import redact
+from ncdiag.cli.types import InputFile, OutputFile, Seconds
 from ncdiag.exits import Exit
+from ncdiag.files import open_regular
 from ncdiag.model import Finding, Plan, Status
 
 if TYPE_CHECKING:
@@ -46,7 +48,7 @@ def output_options(*formats: str) -> Callable[[F], F]:
             click.option(
                 "-o",
                 "--output",
-                type=click.Path(dir_okay=False),
+                type=OutputFile(),
                 help="Write the result to this file (mode 0600) instead of stdout.",
             ),
         ]
@@ -68,7 +70,7 @@ node_options = _stack(
         ),
         click.option(
             "--ssh-config",
-            type=click.Path(dir_okay=False, exists=True),
+            type=InputFile(exists=True),
             help="A configuration of OpenSSH other than your own (jump hosts, keys, names).",
         ),
         click.option(
@@ -94,13 +96,11 @@ node_options = _stack(
         click.option(
             "--python", metavar="PATH", help="The engine's interpreter, when it is not this one and not running."
         ),
-        click.option(
-            "--env-file", type=click.Path(dir_okay=False), help="NAME=VALUE lines that the engine will be started with."
-        ),
+        click.option("--env-file", type=InputFile(), help="NAME=VALUE lines that the engine will be started with."),
         click.option(
             "--timeout",
             "timeout_s",
-            type=click.FloatRange(min=1),
+            type=Seconds(min=1),
             default=60.0,
             show_default=True,
             help="Seconds that one node may take.",
@@ -154,8 +154,8 @@ def read_env_file(path: str | None) -> dict[str, str]:
         return {}
     variables: dict[str, str] = {}
     try:
-        with open(path, encoding="utf-8", errors="backslashreplace") as file:
-            lines = file.read(1 << 20).splitlines()
+        with open_regular(path) as file:
+            lines = file.read(1 << 20).decode("utf-8", "backslashreplace").splitlines()
     except OSError as error:
         raise click.UsageError(f"{path}: {error.strerror}") from None
     for number, line in enumerate(lines, 1):
@@ -170,10 +170,10 @@ def read_env_file(path: str | None) -> dict[str, str]:
 
 
 def write_result(text: str, output: str | None, *, masked: bool = False) -> None:
-    """To stdout, or to a file of mode 0600. Secrets that got this far are masked, unless `masked` says that it is done (`redact.data`)."""
+    """To stdout (None or `-`), or to a file of mode 0600. Secrets that got this far are masked, unless `masked` says that it is done (`redact.data`)."""
     text = text if masked else redact.text(text)
     text = text if text.endswith("\n") else text + "\n"
-    if output is None:
+    if output in (None, "-"):
         sys.stdout.write(text)
         return
     try:

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from ncdiag.cli.options import output_options, write_result
+from ncdiag.cli.types import InputFile, Number
 from ncdiag.exits import Exit
 from ncdiag.report.console import plain
 from ncdiag.report.plan import render
@@ -20,7 +21,7 @@ DTYPES = ("auto", "bfloat16", "float16", "half", "float32")
 
 
 @click.command()
-@click.argument("path", metavar="MODEL_DIR|config.json", type=click.Path(path_type=Path))
+@click.argument("path", metavar="MODEL_DIR|config.json", type=InputFile(folders=True, path_type=Path))
 @click.option(
     "--gpus",
     multiple=True,
@@ -33,9 +34,7 @@ DTYPES = ("auto", "bfloat16", "float16", "half", "float32")
     help="Read the GPUs from these nodes in place of --gpus: local, ssh:NODESET, ray, slurm, file:SNAPSHOT …",
 )
 @click.option("--ssh-user", metavar="USER", help="With --nodes over SSH: log in as this user.")
-@click.option(
-    "--ssh-config", type=click.Path(dir_okay=False, exists=True), help="With --nodes over SSH: this configuration file."
-)
+@click.option("--ssh-config", type=InputFile(exists=True), help="With --nodes over SSH: this configuration file.")
 @click.option("--nodes-count", type=click.IntRange(1, 10000), metavar="N", help="How many equal nodes there are.")
 @click.option("--max-model-len", type=click.IntRange(1, 2**31), metavar="TOKENS", help="Default: the model's context.")
 @click.option(
@@ -52,7 +51,7 @@ DTYPES = ("auto", "bfloat16", "float16", "half", "float32")
 @click.option(
     "--gpu-memory-utilization",
     "utilization",
-    type=click.FloatRange(0, 1, min_open=True),
+    type=Number(0, 1, min_open=True),
     default=0.90,
     show_default=True,
     help="Share of a GPU's memory the engine may use. vLLM's own default is 0.90, from about 0.2x on 0.92.",

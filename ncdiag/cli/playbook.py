@@ -14,6 +14,7 @@ import click
 from ncdiag import redact
 from ncdiag.cli import Group
 from ncdiag.cli.options import read_env_file, write_result
+from ncdiag.cli.types import InputFile, OutputFile, Seconds
 from ncdiag.exits import Exit
 from ncdiag.model import Plan
 from ncdiag.playbook.loader import load, names
@@ -89,14 +90,14 @@ def lint_command(chosen: tuple[str, ...], folder: Path | None, folders: tuple[st
 @click.option(
     "--from",
     "findings",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=InputFile(exists=True, path_type=Path),
     metavar="FINDINGS.json",
     help="The JSON of preflight, diagnose, hang-dump or bringup: its first cause is taken.",
 )
 @own_folder
 @click.option("--nodes", default="local", show_default=True, metavar="WHERE", help="Which nodes, as for preflight.")
 @click.option("--ssh-user", metavar="USER", help="Log in as this user.")
-@click.option("--ssh-config", type=click.Path(dir_okay=False), metavar="FILE", help="OpenSSH's configuration to use.")
+@click.option("--ssh-config", type=InputFile(exists=True), metavar="FILE", help="OpenSSH's configuration to use.")
 @click.option(
     "--probes",
     "folders",
@@ -112,7 +113,7 @@ def lint_command(chosen: tuple[str, ...], folder: Path | None, folders: tuple[st
 @click.option("--pp", type=click.IntRange(min=1), help="Pipeline-parallel size.")
 @click.option(
     "--env-file",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=InputFile(path_type=Path),
     help="NAME=VALUE lines the engine is started with; remedies edit it.",
 )
 @click.option("--apply", is_flag=True, help="Allow remedies. Each is shown with its undo and must be confirmed.")
@@ -141,13 +142,13 @@ def lint_command(chosen: tuple[str, ...], folder: Path | None, folders: tuple[st
 @click.option(
     "-o",
     "--output",
-    type=click.Path(dir_okay=False),
+    type=OutputFile(),
     help="Write the record to this file (mode 0600) instead of stdout.",
 )
 @click.option(
     "--timeout",
     "timeout_s",
-    type=click.FloatRange(min=1),
+    type=Seconds(min=1),
     default=60.0,
     show_default=True,
     help="Seconds a node may take for a probe.",
@@ -155,7 +156,7 @@ def lint_command(chosen: tuple[str, ...], folder: Path | None, folders: tuple[st
 @click.option(
     "--limit",
     "limit_s",
-    type=click.FloatRange(min=1),
+    type=Seconds(min=1),
     default=1800.0,
     show_default=True,
     help="Seconds the whole walk may take.",

@@ -10,6 +10,7 @@ import click
 from ncdiag.cli.gather import choose_probes, gather, reach
 from ncdiag.cli.options import FORMATS, fail_on_option, node_options, output_options
 from ncdiag.cli.showing import write_findings
+from ncdiag.cli.types import Seconds
 from ncdiag.fleet.base import FleetError
 from ncdiag.fleet.names import expand
 from ncdiag.model import Plan
@@ -24,7 +25,7 @@ reach_options = [
     click.option(
         "--budget",
         "budget_s",
-        type=click.FloatRange(min=2.5),
+        type=Seconds(min=2.5),
         default=60.0,
         show_default=True,
         help="Seconds of testing for each interface; all pairs are tested where they fit, else a choice that crosses every border.",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ncdiag.cli.options import FORMATS, exit_code, fail_on_option, output_options, write_result
+from ncdiag.cli.types import InputFile
 from ncdiag.exits import Exit
 
 if TYPE_CHECKING:
@@ -18,9 +19,14 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("paths", nargs=-1, required=True, metavar="FILE|BUNDLE|-…")
+@click.argument(
+    "paths", nargs=-1, required=True, metavar="FILE|BUNDLE|-…", type=InputFile(folders=True, allow_dash=True)
+)
 @click.option(
-    "--against", metavar="OLD", help="An older result, to say what is new, fixed, unchanged, and not judged again."
+    "--against",
+    type=InputFile(folders=True),
+    metavar="OLD",
+    help="An older result, to say what is new, fixed, unchanged, and not judged again.",
 )
 @click.option(
     "--probes",

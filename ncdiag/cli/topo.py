@@ -14,6 +14,7 @@ import click
 from ncdiag import redact
 from ncdiag.check import counts
 from ncdiag.cli.options import exit_code, fail_on_option, output_options, read_env_file, write_result
+from ncdiag.cli.types import InputFile
 from ncdiag.exits import Exit
 from ncdiag.model import SCHEMA, Finding, unknown
 from ncdiag.nccl.graph_xml import Graphs, looks_like_graphs, parse_graphs
@@ -37,15 +38,15 @@ class Read(NamedTuple):
 
 
 @click.command()
-@click.argument("files", nargs=-1, required=True, metavar="FILE|live…")
+@click.argument("files", nargs=-1, required=True, metavar="FILE|live…", type=InputFile(folders=True, allow_dash=True))
 @click.option(
     "--nccl-version", metavar="X.Y.Z", help="The NCCL whose rules hold; the newest known where it is not given."
 )
 @click.option("--gdr-level", metavar="LEVEL", help="As NCCL_NET_GDR_LEVEL: LOC, PIX, PXB, PHB, SYS …")
-@click.option("--env-file", type=click.Path(dir_okay=False), help="NAME=VALUE lines with the other NCCL settings.")
+@click.option("--env-file", type=InputFile(), help="NAME=VALUE lines with the other NCCL settings.")
 @click.option("--nodes", default="local", show_default=True, metavar="WHERE", help="With `live`: which nodes.")
 @click.option("--ssh-user", metavar="USER", help="With `live` over SSH: log in as this user.")
-@click.option("--ssh-config", type=click.Path(dir_okay=False), help="With `live` over SSH: this configuration file.")
+@click.option("--ssh-config", type=InputFile(exists=True), help="With `live` over SSH: this configuration file.")
 @click.option("--pid", type=int, metavar="PID", help="With `live`: a process of the engine, for its settings.")
 @fail_on_option
 @output_options("text", "json")

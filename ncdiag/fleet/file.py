@@ -6,6 +6,7 @@ import json
 import os
 
 from ncdiag.collect import collect
+from ncdiag.files import must_be_regular
 from ncdiag.fleet.base import Fleet, FleetError, Progress, Request
 from ncdiag.host import Recorded
 from ncdiag.model import NodeFacts, Snapshot
@@ -17,6 +18,8 @@ _TREE_ENDINGS = (".tar.gz", ".tgz", ".tar", ".tar.xz", ".tar.bz2")
 
 class FileFleet(Fleet):
     def __init__(self, paths: list[str]) -> None:
+        if not paths:
+            raise FleetError("--nodes file: names no file")
         self._paths = paths
 
     def collect(self, request: Request, progress: Progress) -> list[NodeFacts]:
@@ -30,25 +33,32 @@ class FileFleet(Fleet):
 
     def _read(self, path: str, request: Request) -> list[NodeFacts]:
         try:
-            if os.path.isfile(path) and not path.endswith(_TREE_ENDINGS):
-                return list(load_snapshot(path).nodes.values())
+            if not os.path.isdir(path):
+                must_be_regular(path)
+                if not path.endswith(_TREE_ENDINGS):
+                    return list(load_snapshot(path).nodes.values())
             name = os.path.basename(os.path.abspath(path))
             for ending in _TREE_ENDINGS:
                 name = name.removesuffix(ending)
             return [collect(Recorded(open_tree(path), name), request.probes, budget_s=request.node_timeout_s)]
-        except (ValueError, OSError) as error:
-            raise FleetError(f"cannot read {path}: {error}") from error
+        except OSError as error:
+            raise FleetError(f"--nodes file:{path}: {error.strerror or error}") from error
+        except ValueError as error:
+            raise FleetError(f"--nodes file:{path}: {str(error).removeprefix(f'{path}: ')}") from error
 
 
 def load_snapshot(path: str) -> Snapshot:
     """The snapshot in a JSON file. Raises ValueError in one sentence."""
+    if not os.path.getsize(path):
+        raise ValueError("is empty")
     if os.path.getsize(path) > MAX_SNAPSHOT_BYTES:
         raise ValueError(f"larger than {MAX_SNAPSHOT_BYTES >> 20} MiB")
     with open(path, encoding="utf-8") as file:
         try:
             return Snapshot.from_dict(json.load(file))
         except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise ValueError(f"neither a captured tree nor a snapshot in JSON ({error})") from error
+            why = "not text" if isinstance(error, UnicodeDecodeError) else error
+            raise ValueError(f"neither a captured tree nor a snapshot in JSON ({why})") from error
 
 
 def _free_name(name: str, taken: dict[str, NodeFacts]) -> str:

@@ -12,6 +12,7 @@ import shutil
 import subprocess
 
 from ncdiag.fleet.base import FleetError, Progress
+from ncdiag.fleet.names import expand
 from ncdiag.fleet.remote import Answer, RemoteFleet, command
 from ncdiag.fleet.ssh import fan_out
 
@@ -59,9 +60,7 @@ def _nodes_of(job: str) -> str:
 
 
 def _expand(names: str, job: str) -> list[str]:
-    from ClusterShell.NodeSet import NodeSet, NodeSetException
-
     try:
-        return list(NodeSet(names))
-    except NodeSetException as error:
-        raise FleetError(f"--nodes slurm:{job}: {names}: {error}") from error
+        return expand(names)
+    except FleetError as error:
+        raise FleetError(f"--nodes slurm:{job}: {error}") from error

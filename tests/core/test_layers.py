@@ -14,6 +14,7 @@ LAYERS = [
     "exits",
     "suggest",
     "nodeset",
+    "files",
     "rtnetlink",
     "redact",
     "model",
