@@ -14,6 +14,8 @@ ONE_AT_A_TIME = (
     "tests/processes/",
 )
 """With several workers (`-n`) these keep to one: two clusters at once on two cores would measure each other."""
+SMALL = "tests/lab/test_bringup_gloo"
+"""Small jobs that mostly wait: the other worker takes them while the first has the engines, and has its own tests afterwards."""
 
 settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("busy")
@@ -23,6 +25,6 @@ settings.load_profile("busy")
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("lab") or item.get_closest_marker("vllm") or item.nodeid.startswith(ONE_AT_A_TIME):
-            item.add_marker(pytest.mark.xdist_group("lab"))
+            item.add_marker(pytest.mark.xdist_group("small" if item.nodeid.startswith(SMALL) else "lab"))
             # real clusters on a machine that others may load; a fault of the code fails three times
             item.add_marker(pytest.mark.flaky(reruns=2, reruns_delay=3))

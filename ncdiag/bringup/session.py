@@ -34,7 +34,7 @@ from ncdiag.report import bringup as report
 
 HOOK_S = 30.0
 SHORT_GRACE_S = 3.0
-"""How long a command whose time is over may take to end before it is killed."""
+"""How long a command whose time is over, or that stood still to the end, may take to end before it is killed."""
 
 
 class SessionError(Exception):
@@ -100,6 +100,7 @@ class Session:
         self._eyes = Eyes(self._agents)
         self._ray_started = False
         self._saved = 0
+        self._grace_s = GRACE_S + 5
         self._findings: list[Finding] = []
         """Of the preflight, what was not well."""
 
@@ -120,7 +121,7 @@ class Session:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._child is not None:
-            self._child.stop(SHORT_GRACE_S if self._watch is not None and self._watch.limit.over else GRACE_S + 5)
+            self._child.stop(self._grace_s)
         self._eyes.close()
         self.screen.close()
         if self._file is not None:
@@ -278,6 +279,8 @@ class Session:
     # the end
 
     def _ended(self, result: Result) -> Result:
+        if result.outcome in ("timeout", "stalled"):
+            self._grace_s = SHORT_GRACE_S
         if self._timeline_file:
             with contextlib.suppress(OSError), open(self._timeline_file, "w", encoding="utf-8") as file:
                 json.dump({"schema": SCHEMA, **result.timeline.as_dict()}, file, indent=1)

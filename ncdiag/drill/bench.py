@@ -25,6 +25,8 @@ ROOT = Path(__file__).parent.parent.parent
 JOB = Path(__file__).with_name("job.py")
 PLATFORM = Path(__file__).with_name("rayplat")
 PORT = 29501
+OTHER_S = 0.5
+"""How long the engine of the other host may take to end; what it leaves goes with its host."""
 SERVE = 8000
 QUIET = {
     "HF_HUB_OFFLINE": "1",
@@ -228,7 +230,7 @@ class Bench:
             self.over = True
             end(watch)
             if other is not None:
-                end(other)
+                end(other, OTHER_S)
         if self.failures:
             raise NotSet(self.failures[0])
         words = hung + (self.hosts.folder / "ncdiag.out").read_text(errors="replace")

@@ -16,7 +16,7 @@ def load():
         with open(os.environ["FAULT_FILE"], "rb") as file:
             file.read()
     if FAULT == "slow":
-        for _ in range(150):
+        for _ in range(100):
             with open("/proc/self/exe", "rb") as file:
                 file.read(1 << 20)
             time.sleep(0.2)

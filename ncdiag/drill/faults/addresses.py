@@ -58,6 +58,6 @@ def host_ip_b(made: Bench) -> None:
     made.env["b"]["VLLM_HOST_IP"] = "127.0.0.1"
 
 
-@fault("nodes", "VLLM_HOST_IP of another machine on a", "node-ip-wrong-interface", node="a")
+@fault("nodes", "VLLM_HOST_IP of another machine on a", "node-ip-wrong-interface", node="a", quick=True)
 def host_ip_foreign(made: Bench) -> None:
     made.env["a"]["VLLM_HOST_IP"] = "172.31.9.9"

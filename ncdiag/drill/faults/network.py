@@ -52,6 +52,7 @@ def other_port(made: Bench) -> None:
     node="b",
     rank=1,
     stages=RENDEZVOUS,
+    quick=True,
 )
 def master_unroutable(made: Bench) -> None:
     made.master["b"] = "10.99.0.1"
@@ -63,7 +64,7 @@ def mesh_b_to_a(made: Bench) -> None:
     made.before.append(firewall("b", HIGH))
 
 
-@fault("gloo", "one-way block of the mesh, a to b (harmless: only b dials)", HEALTHY)
+@fault("gloo", "one-way block of the mesh, a to b (harmless: only b dials)", HEALTHY, quick=True)
 @fault(
     "nodes",
     "one-way block a to b: the message queues",
@@ -113,7 +114,7 @@ def dns_silent_for_names(made: Bench) -> None:
         made.hosts["b"].mount(f"[ ! -e /etc/{name} ] || mount --bind {path} /etc/{name}")
 
 
-@fault("gloo", "DNS that never answers (it goes on by itself)", SLOW)
+@fault("gloo", "DNS that never answers (it goes on by itself)", SLOW, quick=True)
 def dns_silent(made: Bench) -> None:
     made.before.append(firewall("a", "udp dport 53 drop"))
     for host in ("a", "b"):

@@ -78,6 +78,7 @@ def _stop_last_worker(made: Bench) -> None:
     rank=1,
     stages=("profile", "compile", "warm-up"),
     name="stopped-in-profile",
+    quick=True,
 )
 def stopped_in_profile(made: Bench) -> None:
     compile_takes_long(made)
@@ -178,12 +179,12 @@ def read_stalls(made: Bench) -> None:
     made.env["b"] |= {"FAULT": "fifo", "FAULT_FILE": str(path)}
 
 
-@fault("gloo", "rank 1 loads slowly, but it does (30 s)", SLOW, quick=True)
+@fault("gloo", "rank 1 loads slowly, but it does (20 s)", SLOW, quick=True)
 def slow_load(made: Bench) -> None:
     made.env["b"]["FAULT"] = "slow"
 
 
-@fault("tp2", "a long compile, with empty caches", SLOW)
+@fault("tp2", "a long compile, with empty caches", SLOW, quick=True)
 def compile_takes_long(made: Bench) -> None:
     made.eager = False
     made.timeout_s = 400.0

