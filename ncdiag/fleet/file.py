@@ -41,6 +41,8 @@ class FileFleet(Fleet):
             for ending in _TREE_ENDINGS:
                 name = name.removesuffix(ending)
             return [collect(Recorded(open_tree(path), name), request.probes, budget_s=request.node_timeout_s)]
+        except FileNotFoundError as error:
+            raise FleetError(f"--nodes file:{path}: no such file or folder") from error
         except OSError as error:
             raise FleetError(f"--nodes file:{path}: {error.strerror or error}") from error
         except ValueError as error:

@@ -108,7 +108,7 @@ def test_files_that_list_no_hosts(tmp_path: Path, content: bytes, message: str) 
 
 
 @pytest.mark.parametrize("name, content, message", [
-    ("empty.json", b"", "is empty"), ("bin.json", b"\x7fELF\xff", r"\(not text\)"), ("tree.tar.gz", b"junk", "not a readable tar archive$"), ("none.json", None, "No such file"),
+    ("empty.json", b"", "is empty"), ("bin.json", b"\x7fELF\xff", r"\(not text\)"), ("tree.tar.gz", b"junk", "not a readable tar archive$"), ("none.json", None, "no such file or folder$"),
 ])  # fmt: skip
 def test_what_was_not_captured(tmp_path: Path, name: str, content: bytes | None, message: str) -> None:
     if content is not None:
