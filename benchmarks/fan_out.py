@@ -15,8 +15,8 @@ import time
 
 from ncdiag import registry
 from ncdiag.fleet.base import Request
+from ncdiag.fleet.fanout import fan_out
 from ncdiag.fleet.remote import command, outcome, pack
-from ncdiag.fleet.ssh import fan_out
 
 FEW = ("platform", "shm", "clock")
 
@@ -41,9 +41,7 @@ def main() -> None:
         names = [f"node{number:04d}" for number in range(count)]
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         started, own = time.monotonic(), time.process_time()
-        answers = fan_out(
-            names, command().replace("%", "%%"), packed, request.node_timeout_s, lambda node, probe: None, worker="exec"
-        )
+        answers = fan_out(names, command().replace("%", "%%"), packed, request.node_timeout_s, lambda node, probe: None)
         took, own = time.monotonic() - started, time.process_time() - own
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         nodes = [outcome(name, answer, request.node_timeout_s) for name, answer in answers.items()]

@@ -15,8 +15,8 @@ from typing import Any
 from ncdiag.fleet import clock
 from ncdiag.fleet.base import FleetError, Progress, Request
 from ncdiag.fleet.clock import Stamp
+from ncdiag.fleet.fanout import FANOUT, MAX_OUTPUT_BYTES
 from ncdiag.fleet.remote import Answer, RemoteFleet, script
-from ncdiag.fleet.ssh import FANOUT, MAX_OUTPUT_BYTES
 from ncdiag.model import NodeFacts
 
 API_TIMEOUT_S = 15.0

@@ -12,9 +12,9 @@ import shutil
 import subprocess
 
 from ncdiag.fleet.base import FleetError, Progress
+from ncdiag.fleet.fanout import fan_out
 from ncdiag.fleet.names import expand
 from ncdiag.fleet.remote import Answer, RemoteFleet, command
-from ncdiag.fleet.ssh import fan_out
 
 ASK_TIMEOUT_S = 15.0
 """How long squeue may take to say which nodes a job has."""
@@ -42,7 +42,7 @@ class SlurmFleet(RemoteFleet):
 
     def run(self, packed: bytes, timeout_s: float, progress: Progress, *, together: bool = False) -> dict[str, Answer]:
         step = f"{STEP.format(job=self.job)} {command().replace('%', '%%')}"
-        return fan_out(self.nodes, step, packed, timeout_s, progress, worker="exec", together=together)
+        return fan_out(self.nodes, step, packed, timeout_s, progress, together=together)
 
 
 def _nodes_of(job: str) -> str:

@@ -1,0 +1,180 @@
+"""The processes of one fan-out: each is the head of a session of its own, and what is left of a session is ended with it.
+
+OpenSSH leaves the children of its ProxyCommand behind when it is ended, or when they are children of a shell. A master that the user's
+own configuration starts (ControlPersist) leaves the session by itself, and stays; so does the ProxyCommand that it goes through.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Set
+from types import FrameType
+
+GRACE_S = 1.0
+"""From SIGTERM to SIGKILL."""
+
+END_S = 0.5
+"""How long a process may take to end that has closed its output, or was told to end."""
+
+_PIPE = re.compile(r"(?:pipe|socket):\[\d+\]")
+_MASTER = b" [mux]"
+"""How the process title of OpenSSH's master ends. Source: OpenSSH, ssh.c, control_persist_detach."""
+
+
+class Sessions:
+    """The sessions that were begun, by the process id of their heads."""
+
+    def __init__(self) -> None:
+        self._running: dict[int, Callable[[], int | None]] = {}
+        self._ended: set[int] = set()
+        self._told: set[int] = set()
+
+    def began(self, pid: int, poll: Callable[[], int | None]) -> None:
+        """A session with this head; `poll` gives its exit status, None while it runs."""
+        self._running[pid] = poll
+
+    def head_ended(self, pid: int) -> None:
+        """The head is no more; what is left of its session is to be ended."""
+        self._running.pop(pid, None)
+        self._ended.add(pid)
+
+    def look(self) -> None:
+        """Ends what is left of sessions whose head has ended by itself: it may hold the pipes that the head was read through."""
+        before = len(self._running)
+        self._heads_run()
+        if self._told or len(self._running) < before:
+            self.sweep()
+
+    def sweep(self) -> bool:
+        """Tells what is left to end, the second time to die. Whether anything was left."""
+        left = list(_left(self._ended))
+        for pid in left:
+            _send(pid, signal.SIGKILL if pid in self._told else signal.SIGTERM)
+        self._told.update(left)
+        return bool(left)
+
+    def close(self) -> None:
+        """Ends all heads that still run and what is left of their sessions, each within GRACE_S."""
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            for pid in self._running:
+                _send(pid, number)
+            _until(lambda: not self._heads_run())
+        if self.sweep():
+            _until(lambda: not any(True for _ in _left(self._ended)))
+            self.sweep()
+
+    def _heads_run(self) -> bool:
+        for pid in [pid for pid, poll in self._running.items() if poll() is not None]:
+            self.head_ended(pid)
+        return bool(self._running)
+
+
+def _until(condition: Callable[[], bool]) -> None:
+    """Waits for it, GRACE_S at most."""
+    deadline = time.monotonic() + GRACE_S
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.02)
+
+
+def _left(sessions: Set[int]) -> Iterator[int]:
+    """The processes of sessions whose head is gone, but for those that serve a master."""
+    found: dict[int, list[int]] = {}
+    for pid, session in _processes():
+        if session in sessions:
+            found.setdefault(session, []).append(pid)
+    ours = {session: pids for session, pids in found.items() if session not in pids}  # else the number has a new owner
+    masters = _held_by_masters() if ours else set()
+    for pids in ours.values():
+        if not any(_pipes(pid, (0, 1)) & masters for pid in pids):
+            yield from pids
+
+
+def _processes() -> Iterator[tuple[int, int]]:
+    """Process id and session of all that have not ended. Source: proc(5), /proc/PID/stat, fields 3 and 6."""
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            with contextlib.suppress(OSError), open(f"/proc/{name}/stat", "rb") as file:
+                state, _, _, session = file.read().rpartition(b")")[2].split()[:4]
+                if state not in (b"Z", b"X"):
+                    yield int(name), int(session)
+
+
+def _pipes(pid: int, descriptors: Iterable[int | str]) -> set[str]:
+    """The pipes and sockets behind some of its descriptors; both ends of a pipe have one name."""
+    found = set()
+    for descriptor in descriptors:
+        with contextlib.suppress(OSError):
+            found.add(os.readlink(f"/proc/{pid}/fd/{descriptor}"))
+    return {name for name in found if _PIPE.fullmatch(name)}
+
+
+def _held_by_masters() -> set[str]:
+    held: set[str] = set()
+    for pid, _ in _processes():
+        with contextlib.suppress(OSError):
+            with open(f"/proc/{pid}/cmdline", "rb") as file:
+                title = file.read(4096).rstrip(b"\0")
+            if title.endswith(_MASTER):
+                held |= _pipes(pid, os.listdir(f"/proc/{pid}/fd"))
+    return held
+
+
+def _send(pid: int, number: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.kill(pid, number)
+
+
+def _in_main_thread() -> bool:
+    """Where alone handlers can be set."""
+    return threading.current_thread() is threading.main_thread()
+
+
+class _Signalled(BaseException):
+    """A signal that ends this process, once what it started is ended."""
+
+
+@contextlib.contextmanager
+def orderly() -> Iterator[None]:
+    """Within it SIGTERM and SIGHUP unwind the stack as Ctrl-C does, and take their usual effect behind it. In the main thread only."""
+    numbers: list[signal.Signals] = []
+
+    def unwind(number: int, frame: FrameType | None) -> None:
+        for other in numbers:
+            signal.signal(other, signal.SIG_IGN)  # once is enough
+        raise _Signalled(number)
+
+    for number in (signal.SIGTERM, signal.SIGHUP) if _in_main_thread() else ():
+        if signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, unwind)
+            numbers.append(number)
+    try:
+        yield
+    except _Signalled as told:
+        for number in numbers:
+            signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), told.args[0])
+        raise
+    finally:
+        for number in numbers:
+            signal.signal(number, signal.SIG_DFL)
+
+
+@contextlib.contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Within it Ctrl-C waits its turn: for what takes a second and must not be left half done."""
+    if not _in_main_thread():
+        yield
+        return
+    came: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, frame: came.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+        if came:
+            signal.raise_signal(signal.SIGINT)
