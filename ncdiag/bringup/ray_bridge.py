@@ -188,13 +188,18 @@ class Bridge:
             )
             self.ray.get(task.remote(), timeout=left_s)
         except self.ray.exceptions.RuntimeEnvSetupError as error:
-            told = _ERRNO.search(str(error))
-            return told.group()[:300] if told else ""
+            return refusal(str(error))
         except self.ray.exceptions.RayError:
             return ""
         finally:
             internal_kv._internal_kv_del(name.encode())
         return ""
+
+
+def refusal(words: str) -> str:
+    """The first thing that the system refused in the traceback of a node's agent, as Python says it; empty where it names none."""
+    told = _ERRNO.search(words)
+    return told.group()[:300] if told else ""
 
 
 def _dead(info: Mapping[str, Any], was_alive: bool) -> Dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ncdiag.bringup.output import NAME, Output
+from ncdiag.bringup.ray_bridge import refusal
 from ncdiag.bringup.ray_ends import dead_actor, lost_node
 from ncdiag.bringup.timeline import Timeline
 from ncdiag.bringup.verdicts import failure
@@ -79,6 +80,19 @@ def test_a_node_on_which_every_worker_dies_is_to_be_looked_at_itself() -> None:
     cause = dead_actor([ANSWERS[0], own], {NAME: DIED})
     assert cause is not None and cause.where == {"node": "b"}
     assert "every worker that Ray starts on b dies" in cause.summary and "df -h" in cause.remedy
+
+
+def test_what_the_agent_was_refused_stands_among_frames() -> None:
+    told = """Failed to set up runtime environment.
+[Node 192.0.2.2] Traceback (most recent call last):
+  File "/opt/venv/lib/python3.12/site-packages/ray/_private/runtime_env/packaging.py", line 971, in download_and_unpack_package
+    pkg_file.write_bytes(code)
+OSError: [Errno 28] No space left on device
+
+During handling of the above exception, another exception occurred:
+"""
+    assert refusal(told) == "OSError: [Errno 28] No space left on device"
+    assert refusal("Failed to set up runtime environment.\nIOError: the package was deleted") == ""
 
 
 def test_what_the_node_s_agent_could_not_write_says_why_they_die() -> None:
