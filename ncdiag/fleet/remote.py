@@ -1,13 +1,14 @@
 """What every way to a remote node shares: the command that is run there, and what its output means.
 
 The payload goes in through standard input and is never a file with a name: the loader puts it into anonymous memory, so that
-nothing is left on the node, however it ends.
+nothing is left on the node, however it ends. When nobody reads its output any more (Ctrl-C here, a broken connection), it ends at once.
 """
 
 from __future__ import annotations
 
 import json
 import shlex
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from ncdiag import payload
@@ -19,7 +20,13 @@ NO_PYTHON = 97
 """Exit status of the remote command when no interpreter is new enough."""
 
 _LOADER = """
-import os, sys, time
+import os, select, sys, threading, time
+def leash():
+    output = select.poll()
+    output.register(1, 0)
+    output.poll()
+    os._exit(1)
+threading.Thread(target=leash, daemon=True).start()
 sys.stdout.write("\\nncdiag-clock %.6f\\n" % time.time())
 sys.stdout.flush()
 data = sys.stdin.buffer.read(SIZE)
@@ -125,11 +132,30 @@ def outcome(node: str, answer: Answer, timeout_s: float) -> NodeFacts:
     return facts
 
 
+_BANNER = "timed out during banner exchange"
+_NOBODY = "UNKNOWN port 65535"
+"""OpenSSH's name for the other end of a ProxyCommand or a jump host. Source: OpenSSH, packet.c, ssh_remote_ipaddr."""
+
+_NO_REASON = (_NOBODY, "kex_exchange_identification:", "stdio forwarding failed", "Warning: Permanently added")
+"""Lines that only say that a way through others has ended."""
+
+
+def said(lines: Sequence[str]) -> str:
+    """The line of ssh that tells the reason: the last, but for its words on an end that it has no name for. Empty where there is none."""
+    through = any(_NOBODY in line for line in lines)
+    if any(_BANNER in line for line in lines):
+        where = "through its ProxyCommand or jump host" if through else "on the port that took the connection"
+        return f"no SSH server spoke {where} (ssh: Connection {_BANNER})"
+    told = [line for line in lines if not (through and any(words in line for words in _NO_REASON))]
+    if told or not lines:
+        return told[-1][:300] if told else ""
+    return f"its ProxyCommand or jump host ended the connection (ssh: {lines[-1][:200]})"
+
+
 def reason(answer: Answer, damage: str, timeout_s: float) -> str:
     """Why the answer is none, in a sentence. `damage`: what is wrong with its output."""
     rc = answer.rc
-    lines = [line.strip() for line in answer.err.splitlines() if line.strip()]
-    last = lines[-1][:300] if lines else ""
+    last = said([line.strip() for line in answer.err.splitlines() if line.strip()])
     if rc is None:
         return f"no answer within {timeout_s:g} s" + (f" ({last})" if last else "")
     if rc == NO_PYTHON:
