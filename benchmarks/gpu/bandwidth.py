@@ -379,7 +379,7 @@ class Bench:
                     "--min",
                     "4M",
                     "--max",
-                    "16M",
+                    "64M",
                     "--factor",
                     "4",
                     "--seconds",

@@ -14,6 +14,8 @@ ONE_HOST = ((0, 1),)
 FOUR = ((0, 1), (0, 1))
 """Two hosts, each with both GPUs: four ranks."""
 EIGHT = ((0, 1),) * 4
+FOUR_EACH = ((0, 1, 2, 3),) * 2
+"""Two hosts, each with four GPUs: eight ranks."""
 STORE_PORT = 29710
 """Of the first case; the next one takes the next."""
 SHORT = {"JOB_TIMEOUT_S": "20"}
@@ -86,7 +88,7 @@ CASES = (
     Case("healthy-sockets", "works over TCP", env=_FULL, logs=OVER_TCP),
     Case("healthy-one-gpu", "two hosts on one GPU", hosts=((0,), (0,)), env=_FULL, logs=OVER_TCP),
     Case("healthy-four-gpus", "works on four GPUs of one host", hosts=((0, 1, 2, 3),), env=_FULL),
-    Case("healthy-two-times-four", "works on two hosts, four GPUs each", hosts=((0, 1, 2, 3),) * 2, env={"JOB_PAUSE_S": "0.02"}, logs=OVER_TCP),
+    Case("healthy-two-times-four", "works on two hosts, four GPUs each", hosts=FOUR_EACH, alone=True, env={"JOB_PAUSE_S": "0.02"}, logs=OVER_TCP),
     Case("healthy-all-subsystems", "works; NCCL_DEBUG_SUBSYS=ALL", hosts=FOUR, env={"NCCL_DEBUG_SUBSYS": "ALL", "JOB_PAUSE_S": "1"}, until="step 1", logs=OVER_TCP),
     Case("healthy-debug-file", "works; NCCL_DEBUG_FILE", env={"NCCL_DEBUG_FILE": "{place}/nccl.%h.%p.log", "JOB_PAUSE_S": "0.02"}, logs=OVER_TCP),
     Case("healthy-torchrun", "works under torchrun", hosts=ONE_HOST, torchrun=True, env={"TORCH_CPP_LOG_LEVEL": "INFO"}),
@@ -111,6 +113,9 @@ CASES = (
     Case("late-first-collective-of-four", "rank 2 sleeps before its first collective", _OUTSIDE, (2,), hosts=FOUR, fault=("late_init", 2), until="met", decidable="no", stage="program"),
     Case("stopped-rank", "SIGSTOP to rank 1", ("rank-stopped",), (1,), act=(("stop", 1),), env=SHORT, end_s=22, decidable="no", stage="collective"),
     Case("stopped-rank-of-four", "SIGSTOP to rank 2", ("rank-stopped",), (2,), hosts=FOUR, act=(("stop", 2),), env=SHORT, end_s=22, decidable="no", stage="collective"),
+    Case("stopped-rank-over-nvlink", "SIGSTOP to rank 2 of four GPUs", ("rank-stopped",), (2,), hosts=((0, 1, 2, 3),), act=(("stop", 2),), env=SHORT, end_s=22, decidable="no",
+         stage="collective"),
+    Case("stopped-rank-of-eight", "SIGSTOP to rank 5", ("rank-stopped",), (5,), hosts=FOUR_EACH, act=(("stop", 5),), env=SHORT, end_s=22, decidable="no", stage="collective"),
     Case("stopped-in-bootstrap", "SIGSTOP to rank 1 before its first collective", ("rank-stopped",), (1,), act=(("stop", 1),), gate=True, until="met", decidable="no", stage="program"),
     Case("forced-ib", "NCCL_NET=IB without a device", (), env={"NCCL_NET": "IB", **SHORT}, until="met", logs=("net-plugin-forced-unavailable", "rdma-unavailable"), end_s=15),
     Case("duplicate-gpu", "two ranks of one host on GPU 0", (), hosts=((0, 0),), env=SHORT, until="met", logs=("duplicate-gpu",), end_s=15),
@@ -120,12 +125,16 @@ CASES = (
     Case("other-operation", "rank 1 calls a broadcast; it works, with wrong sums", _SILENT, (1,), hosts=FOUR, fault=("operation", 1), until="fault", env=SHORT, end_s=22, decidable="no"),
     Case("skipped-collective", "rank 3 leaves one of 60 all-reduces out", (*_OUTSIDE, *_DESYNC), (3,), hosts=FOUR, fault=("skip", 3), until="fault",
          env={**SHORT, "JOB_STEPS": "60"}, end_s=22, stage="program"),
+    Case("skipped-collective-of-eight", "rank 1 leaves one of 60 all-reduces out", (*_OUTSIDE, *_DESYNC), (1,), hosts=FOUR_EACH, fault=("skip", 1), until="fault",
+         env={**SHORT, "JOB_STEPS": "60"}, end_s=22, stage="program"),
     Case("two-groups", "ranks 2 and 3 use two groups in the other order", _DESYNC, (), hosts=FOUR, fault=("two_groups", 0), until="fault", decidable="no"),
     Case("loader", "rank 2 sleeps in its loader", _OUTSIDE, (2,), hosts=FOUR, fault=("sleep", 2), env=SHORT, end_s=22, decidable="partly", one_host=_DESYNC, stage="program"),
+    Case("loader-of-eight", "rank 6 sleeps in its loader", _OUTSIDE, (6,), hosts=FOUR_EACH, fault=("sleep", 6), env=SHORT, end_s=22, decidable="partly", one_host=_DESYNC, stage="program"),
     Case("loader-of-two", "rank 0 waits for a lock", _OUTSIDE, (0,), fault=("lock", 0), decidable="no", one_host=_DESYNC, stage="program"),
     Case("endless-loop", "rank 1 computes for ever in Python", _OUTSIDE, (1,), hosts=ONE_HOST, fault=("loop", 1), decidable="no", stage="program"),
     Case("endless-kernel", "a kernel of rank 1 does not end", _NOTHING, (), fault=("busy_gpu", 1), decidable="no"),
     Case("killed-rank", "rank 3 kills itself", ("rank-died", "rank-missing"), (3,), hosts=FOUR, fault=("die", 3), env=SHORT, end_s=22, settle_s=4),
+    Case("killed-rank-of-eight", "rank 7 kills itself", ("rank-died", "rank-missing"), (7,), hosts=FOUR_EACH, fault=("die", 7), env=SHORT, end_s=22, settle_s=4),
     Case("killed-rank-one-host", "rank 1 kills itself", ("rank-died", "rank-missing"), (1,), hosts=ONE_HOST, fault=("die", 1), env=SHORT, end_s=22, settle_s=4, decidable="no"),
     Case("exception", "rank 1 raises", ("engine-exception", "rank-died", "rank-missing"), (1,), hosts=FOUR, fault=("raise", 1), env=SHORT, end_s=22, settle_s=4,
          logs=("engine-exception",)),

@@ -61,6 +61,8 @@ class Row:
     segments: int = 0
     retransmitted: int = 0
     """TCP segments on the ranks' own connections that leave their machine."""
+    graph: bool = False
+    """Whether it was launched in CUDA graphs; a sample is then the mean of the operations of one graph."""
 
     @property
     def algbw(self) -> float:
@@ -114,6 +116,7 @@ def _row(key: tuple[str, int, bool], parts: Sequence[dict[str, Any]], dtype: str
         sum(wrong) if None not in wrong else None,
         sum(part["tcp"]["segments"] for part in parts),
         sum(part["tcp"]["retransmitted"] for part in parts),
+        parts[0]["graph"],
     )
 
 

@@ -64,4 +64,9 @@ def spread(rows: Sequence[Row]) -> str:
             f"{row.size_bytes:12d}  {'in' if row.in_place else 'out':>5}  {fixed(row.busbw, 9):>9} {width:>8}  {times}"
             f"  {row.samples:>7}  {row.rank_spread * 100:>5.1f} %  {row.slowest_rank:>7}"
         )
+    in_graphs = [row.size_bytes for row in rows if row.graph]
+    if in_graphs:
+        lines.append(
+            f"# up to {max(in_graphs)} B launched in CUDA graphs, as engines launch decode steps; a sample is the mean over one graph"
+        )
     return "\n".join(lines) + "\n"

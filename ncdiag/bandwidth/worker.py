@@ -45,6 +45,10 @@ _T975 = (
 BATCHES = (5, 60)
 """Batches of iterations a size takes, at least and at most."""
 BATCH_S = 0.03
+GRAPH_BELOW_S = 1e-3
+"""Operations on GPUs that take less are tried as CUDA graphs too, as an engine launches its decode steps: else it may be the CPU that is measured."""
+GRAPHED = 20
+"""Operations of one graph."""
 CHECK_CHUNK = 1 << 22
 """Elements that are compared at a time, so that checking needs little memory."""
 TCP_INFO_BYTES = 232
@@ -111,6 +115,34 @@ class Group:
         shared = self.torch.tensor(values, dtype=self.torch.float64, device=self.device)
         self.dist.all_reduce(shared, op=self.dist.ReduceOp.MAX)
         return [float(value) for value in shared.tolist()]
+
+    def total(self, operation: Callable[[], Any], count: int) -> float:
+        """Seconds of `count` operations on a GPU back to back, after all ranks have met, with nothing between them."""
+        self.dist.all_reduce(self.small)
+        begin, end = (self.torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin.record()
+        for _ in range(count):
+            operation()
+        end.record()
+        self.torch.cuda.synchronize()
+        return float(begin.elapsed_time(end)) / 1000
+
+    def graph(self, operation: Callable[[], Any]) -> Optional[Callable[[], None]]:
+        """GRAPHED operations as one launch; None where one of the ranks cannot, or where launching them one by one is faster."""
+        torch = self.torch
+        try:
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+                for _ in range(GRAPHED):
+                    operation()
+        except (RuntimeError, TypeError, AttributeError):  # an older torch or NCCL
+            graph = None
+        if self.agree(float(graph is None))[0]:
+            return None
+        replay: Callable[[], None] = graph.replay
+        replay()
+        together, apart = self.agree(self.total(replay, 4) / 4, self.total(operation, GRAPHED))
+        return replay if together < apart else None
 
     def time(self, operation: Callable[[], Any], count: int) -> List[float]:
         """Seconds of each of `count` operations back to back, after all ranks have met."""
@@ -298,7 +330,10 @@ def places(op: str, cuda: bool) -> Tuple[bool, ...]:
 
 
 def measure(group: Group, case: Case, job: Dict[str, Any]) -> Dict[str, Any]:
-    """Times one case until the mean is known to `precision` with 95 % confidence, or its time is up. Times in seconds."""
+    """Times one case until the mean is known to `precision` with 95 % confidence, or its time is up. Times in seconds.
+
+    On a GPU the mean is that of batches, as nccl-tests has it. A sample is one operation; in a graph (`graph`) the mean of GRAPHED of them.
+    """
     case.fill()
     began = time.perf_counter()
     warm: List[float] = []
@@ -308,21 +343,31 @@ def measure(group: Group, case: Case, job: Dict[str, Any]) -> Dict[str, Any]:
             break
     each = group.agree(warm[-1])[0]
     batch = int(min(max(BATCH_S / max(each, 1e-7), 1), 200))
+    launch = group.graph(case.operation) if group.cuda and each < GRAPH_BELOW_S else None
+    whole = group.cuda and launch is None
     tcp = tcp_totals()
     samples: List[float] = []
     means: List[float] = []
     spread = math.inf
     began = time.perf_counter()
     while len(means) < BATCHES[1]:
-        taken = group.time(case.operation, batch)
-        samples += taken
-        means.append(sum(taken) / len(taken))
+        if whole:
+            means.append(group.total(case.operation, batch) / batch)
+        elif launch:
+            taken = [seconds / GRAPHED for seconds in group.time(launch, max(batch // 4, 1))]
+        else:
+            taken = group.time(case.operation, batch)
+        if not whole:
+            samples += taken
+            means.append(sum(taken) / len(taken))
         spread = half_width(means)
         worst, spent = group.agree(spread / (sum(means) / len(means)), time.perf_counter() - began)
         if (len(means) >= BATCHES[0] and worst <= float(job["precision"])) or (
             len(means) >= 2 and spent > float(job["budget_s"])
         ):
             break
+    if whole:  # what is noted between operations holds them up by microseconds, so that these do not count for the mean
+        samples = group.time(case.operation, batch)
     lost = {name: value - tcp[name] for name, value in tcp_totals().items()}
     row = {
         "event": "row",
@@ -331,7 +376,8 @@ def measure(group: Group, case: Case, job: Dict[str, Any]) -> Dict[str, Any]:
         "count": case.count,
         "in_place": case.in_place,
         "samples": len(samples),
-        "mean_s": sum(samples) / len(samples),
+        "graph": launch is not None,
+        "mean_s": sum(means) / len(means),
         "half_width_s": spread if math.isfinite(spread) else None,
         **quantiles(samples),
         "tcp": lost,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, Iterator, List, Mapping, Optional
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence
 
 from ncdiag.hang import flight_recorder
 from ncdiag.hang.addresses import Picture
@@ -79,25 +79,24 @@ def _fewer_launched(scene: Scene, comm: Mapping[str, Any], source: str) -> Itera
         counts = {rank["rank"]: int(rank["collective_counts"].get(operation) or 0) for rank in ranks}
         if len(set(counts.values())) > 1:
             what = f"{operation} of a communicator of {comm.get('size') or len(counts)}"
-            yield _behind(scene, counts, what, [Evidence(source, f"{what}: {_words(counts)}")])
+            less = [rank for rank, count in counts.items() if count < max(counts.values())]
+            yield _behind(scene, counts, less, what, [Evidence(source, f"{what}: {_words(counts)}")])
             return
 
 
-def _behind(scene: Scene, counts: Mapping[int, int], what: str, evidence: List[Evidence]) -> Claim:
+def _behind(scene: Scene, counts: Mapping[int, int], less: Sequence[int], what: str, evidence: List[Evidence]) -> Claim:
     """Who counted less has not come to what the others are in; stuck elsewhere when its stack says so."""
-    most = max(counts.values())
-    less = sorted(rank for rank, count in counts.items() if count < most)
     views = [view for view in scene.ranks if view.rank in less]
     outside = [view for view in views if view.verdict in ("stuck", "stopped", "dead")]
     named: List[View] = outside or (views if len(less) * 2 < len(counts) else [])
-    few = min(counts.values())
+    few, most = min(counts[rank] for rank in less), max(counts.values())
     return claim(
         "rank-stuck-outside-collective" if outside else "collective-desync",
         LIKELY if len(counts) > 2 or outside else POSSIBLE,
-        f"{numbers(less)} issued fewer {what} than the others ({few} against {most})",
+        f"{numbers(sorted(less))} issued fewer {what} than the others ({few} against {most})",
         evidence,
         culprits=named,
-        where=None if named else {"rank": less[0]},
+        where=None if named else {"rank": min(less)},
     )
 
 
@@ -129,4 +128,4 @@ def recorder_says(scene: Scene, picture: Picture) -> Iterator[Claim]:
                 )
                 for rank, number in sorted(group.last.items())
             ]
-            yield _behind(scene, group.last, f"collectives of group {group.name}", lines[:_LINES])
+            yield _behind(scene, group.last, group.behind, f"collectives of group {group.name}", lines[:_LINES])

@@ -99,9 +99,9 @@ def look(state: RankState) -> View:
     match = stages.stage_of_threads(state.threads, state.role)
     waiting = match.waiting or wait_of_kernel(state.wchan, state.syscall, state.kernel_stack)
     if match.stage == "unknown":
-        logged = [stage for line in reversed(state.log_tail) if (stage := stages.stage_of_log_line(line))]
+        logged = stages.stage_of_log(state.log_tail)
         if logged:
-            match = stages.StageMatch(logged[0], None, None, "its last log line")
+            match = stages.StageMatch(logged, None, None, "its last log line")
     return View(state, match, waiting, what_state(state, match, waiting), state.rank)
 
 

@@ -9,6 +9,7 @@ outside py-spy 0.4 ends with UNW_EBADREG. So py-spy then runs there, with this m
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import os
 import re
@@ -16,6 +17,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -81,11 +83,25 @@ PROGRAM: str | None = None
 
 
 def py_spy() -> str | None:
-    """The py-spy program: the one that was brought along, beside this interpreter, else in PATH; None where there is none."""
+    """The py-spy program: the one that was brought along, beside this interpreter, of its installed package, else in PATH; None where there is none."""
     if PROGRAM is not None:
         return PROGRAM
     beside = os.path.join(os.path.dirname(sys.executable), "py-spy")
-    return beside if os.access(beside, os.X_OK) else shutil.which("py-spy")
+    if os.access(beside, os.X_OK):
+        return beside
+    return next((path for path in _installed() if os.access(path, os.X_OK)), None) or shutil.which("py-spy")
+
+
+def _installed() -> Iterator[str]:
+    """Where the package that this interpreter imports has its program: `pip install --user`, and `--target`, whose record is wrong about it."""
+    try:
+        package = importlib.metadata.distribution("py-spy")
+    except importlib.metadata.PackageNotFoundError:
+        return
+    for file in package.files or ():
+        if file.name == "py-spy":
+            yield os.path.realpath(str(package.locate_file(file)))
+    yield str(package.locate_file("bin/py-spy"))
 
 
 def read(

@@ -6,7 +6,7 @@ Absence of a line says nothing: many are printed by one rank only, or only at DE
 from __future__ import annotations
 
 import re
-from typing import Optional
+from typing import Optional, Sequence
 
 _MARKERS = tuple(
     (stage, re.compile(pattern))
@@ -85,3 +85,29 @@ def stage_of_log_line(line: str) -> Optional[str]:
         if pattern.search(line):
             return stage
     return None
+
+
+_COMM_MADE = re.compile(r"Init COMPLETE")
+_COMM_BEGUN = re.compile(r"Init START|NCCL INFO Bootstrap|vLLM is using nccl==")
+
+
+def stage_of_log(lines: Sequence[str]) -> Optional[str]:
+    """The stage that the last telling line of a log reports; None where there is none, and after NCCL said that a communicator is made: what a
+    program does with it is not logged, and NCCL connects more when it is used first."""
+    for index in range(len(lines) - 1, -1, -1):
+        stage = stage_of_log_line(lines[index])
+        if stage == "nccl-init" and _made(lines[: index + 1]):
+            return None
+        if stage is not None:
+            return stage
+    return None
+
+
+def _made(lines: Sequence[str]) -> bool:
+    """Whether the last communicator that was begun is complete."""
+    for line in reversed(lines):
+        if _COMM_MADE.search(line):
+            return True
+        if _COMM_BEGUN.search(line):
+            return False
+    return False
