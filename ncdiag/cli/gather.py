@@ -6,18 +6,21 @@ import os
 import random
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ncdiag import redact
 from ncdiag.cli.options import read_env_file
-from ncdiag.fleet import FleetError, Request, open_fleet
+from ncdiag.fleet import Fleet, FleetError, Request, open_fleet
 from ncdiag.model import Finding, Plan, Snapshot
-from ncdiag.reach.run import Wanted
+from ncdiag.reach.members import Wanted
 from ncdiag.registry import ProbeSet, load
 from ncdiag.report.progress import Progress
 from ncdiag.suggest import did_you_mean
+
+if TYPE_CHECKING:
+    from ncdiag.fleet.remote import RemoteFleet
 
 
 def choose_probes(folders: Sequence[str], only: Sequence[str], skip: Sequence[str]) -> tuple[ProbeSet, ProbeSet]:
@@ -32,8 +35,15 @@ def choose_probes(folders: Sequence[str], only: Sequence[str], skip: Sequence[st
         raise click.UsageError(f"no probe is called {error.args[0]}{hint}") from None
 
 
-def gather(everything: ProbeSet, chosen: ProbeSet, plan: Plan, options: dict[str, Any], quiet: bool) -> Snapshot:
-    """Collects on the fleet. Raises click.UsageError when the fleet as a whole cannot be used."""
+def gather(
+    everything: ProbeSet,
+    chosen: ProbeSet,
+    plan: Plan,
+    options: dict[str, Any],
+    quiet: bool,
+    fleet: Fleet | None = None,
+) -> Snapshot:
+    """Collects on the fleet, that of the options where none is given. Raises click.UsageError when the fleet as a whole cannot be used."""
     _must_be_here(options)
     request = Request(
         everything.sources(chosen),
@@ -45,7 +55,7 @@ def gather(everything: ProbeSet, chosen: ProbeSet, plan: Plan, options: dict[str
         options["timeout_s"],
     )
     try:
-        fleet = open_fleet(options["nodes"], ssh_user=options["ssh_user"], ssh_config=options["ssh_config"])
+        fleet = fleet or open_fleet(options["nodes"], ssh_user=options["ssh_user"], ssh_config=options["ssh_config"])
         with Progress(len(request.probes), quiet) as progress:
             nodes = fleet.collect(request, progress.step)
     except FleetError as error:
@@ -64,32 +74,38 @@ def _must_be_here(options: dict[str, Any]) -> None:
         raise click.UsageError(f"--python {python}: no such file")
 
 
-def reach(
-    everything: ProbeSet,
-    snapshot: Snapshot,
-    options: dict[str, Any],
-    wanted: Wanted,
-    interface: str | None,
-    quiet: bool,
-) -> list[Finding]:
-    """Tests the nodes of a snapshot against each other. Raises click.UsageError when they cannot be."""
+def live_nodes(options: dict[str, Any], wanted: Wanted) -> RemoteFleet:
+    """The fleet whose nodes can be tested against each other. Raises click.UsageError, as far as possible before any is asked."""
     from ncdiag.fleet.remote import RemoteFleet
-    from ncdiag.reach import run
-    from ncdiag.reach.targets import ray_ports
+    from ncdiag.reach.members import must_name_pairs
 
-    findings: list[Finding] = []
     try:
         fleet = open_fleet(options["nodes"], ssh_user=options["ssh_user"], ssh_config=options["ssh_config"])
         if not isinstance(fleet, RemoteFleet):
             raise FleetError(
                 f"--nodes {options['nodes']}: reachability is tested between several live nodes; name them with ssh:, slurm, ray or k8s:"
             )
-        found = run.members(snapshot, everything, interface)
-        findings += run.left_out(snapshot, found, wanted)
+        if (names := fleet.names()) is not None:
+            must_name_pairs(names, wanted.between)
+    except FleetError as error:
+        raise click.UsageError(str(error)) from None
+    return fleet
+
+
+def reach(everything: ProbeSet, snapshot: Snapshot, fleet: RemoteFleet, wanted: Wanted, quiet: bool) -> list[Finding]:
+    """Tests the nodes of a snapshot against each other; what takes no part is a finding. Raises click.UsageError when they cannot be."""
+    from ncdiag.reach import run
+    from ncdiag.reach.members import left_out, members, must_name_pairs
+    from ncdiag.reach.targets import ray_ports
+
+    try:
+        must_name_pairs(list(snapshot.nodes), wanted.between)
+        found, able = members(snapshot, everything, wanted)
+        findings = list(left_out(snapshot, found, able, wanted))
         labels = ray_ports(snapshot, random.Random())
-        for what, members in found.items():
-            with Progress(len(members), quiet) as progress:
-                findings += run.test(fleet, what, members, wanted, progress.step, labels=labels)
+        for what, nodes in found.items():
+            with Progress(len(nodes), quiet) as progress:
+                findings += run.test(fleet, what, nodes, wanted, progress.step, labels=labels)
     except FleetError as error:
         raise click.UsageError(str(error)) from None
     return [replace(finding, probe="reach") for finding in findings]

@@ -9,11 +9,11 @@ from typing import Any
 import click
 
 from ncdiag.check import check
-from ncdiag.cli.gather import choose_probes, gather, reach
+from ncdiag.cli.gather import choose_probes, gather, live_nodes, reach
 from ncdiag.cli.options import FORMATS, fail_on_option, node_options, output_options, plan_of, plan_options
 from ncdiag.cli.reach import reach_options
 from ncdiag.cli.showing import write_findings
-from ncdiag.reach.run import Wanted
+from ncdiag.reach.members import Wanted
 from ncdiag.sizing import fits
 
 
@@ -45,12 +45,14 @@ def command(
     gc.disable()  # facts and findings stay to the end and hold no cycles: they need not be walked again and again
     plan = plan_of(options)
     everything, chosen = choose_probes(options["folders"], options["only"], options["skip"])
-    snapshot = gather(everything, chosen, plan, options, obj["quiet"])
+    wanted = Wanted(plan.ports, budget_s)
+    fleet = live_nodes(options, wanted) if active else None
+    snapshot = gather(everything, chosen, plan, options, obj["quiet"], fleet)
     findings = check(snapshot, chosen)
     if set(fits.NEEDS) <= set(chosen):
         findings += [replace(finding, probe=fits.PROBE) for finding in fits.judge(snapshot)]
-    if active:
-        findings += reach(everything, snapshot, options, Wanted(plan.ports, budget_s), None, obj["quiet"])
+    if fleet is not None:
+        findings += reach(everything, snapshot, fleet, wanted, obj["quiet"])
     return write_findings(
         "preflight", snapshot, findings, obj, fail_on=fail_on, format_=format_, output=output, show_all=show_all
     )

@@ -7,14 +7,14 @@ from typing import Any
 
 import click
 
-from ncdiag.cli.gather import choose_probes, gather, reach
+from ncdiag.cli.gather import choose_probes, gather, live_nodes, reach
 from ncdiag.cli.options import FORMATS, fail_on_option, node_options, output_options
 from ncdiag.cli.showing import write_findings
 from ncdiag.cli.types import Seconds
 from ncdiag.fleet.base import FleetError
 from ncdiag.fleet.names import expand
 from ncdiag.model import Plan
-from ncdiag.reach.run import WANTED, Wanted
+from ncdiag.reach.members import WANTED, Wanted
 
 reach_options = [
     click.option(
@@ -46,13 +46,15 @@ reach_options = [
 ]
 
 
-def wanted(ports: Sequence[int], budget_s: float, pairs: str, between: tuple[str, str] | None) -> Wanted:
+def wanted(
+    ports: Sequence[int], budget_s: float, pairs: str, between: tuple[str, str] | None, interface: str | None
+) -> Wanted:
     """What the options ask for. Raises click.UsageError."""
     try:
         sets = None if between is None else (frozenset(expand(between[0])), frozenset(expand(between[1])))
     except FleetError as error:
         raise click.UsageError(f"--between {error}") from None
-    return Wanted(ports, budget_s, pairs == "all", sets)
+    return Wanted(ports, budget_s, pairs == "all", sets, interface)
 
 
 @click.command()
@@ -79,12 +81,15 @@ def command(
 
     Each node listens on the tested interface for as long as the test runs, and answers only to this run's token. Nodes are tested
     in rounds of disjoint pairs, so that none carries more than one test at a time. RDMA is tested on the ports and GIDs that NCCL
-    takes, where libibverbs is there.
+    takes, where libibverbs is there. Nodes that cannot take part are named with the reason, and the others tested.
+
+    Exit code: 0 nothing found, 1 something at or above --fail-on, 3 a node or a pair could not be tested.
     """
-    asked = wanted(ports, budget_s, pairs, between)
+    asked = wanted(ports, budget_s, pairs, between, interface)
     everything, chosen = choose_probes(options["folders"], WANTED, ())
-    snapshot = gather(everything, chosen, Plan(), options, obj["quiet"])
-    findings = reach(everything, snapshot, options, asked, interface, obj["quiet"])
+    fleet = live_nodes(options, asked)
+    snapshot = gather(everything, chosen, Plan(), options, obj["quiet"], fleet)
+    findings = reach(everything, snapshot, fleet, asked, obj["quiet"])
     return write_findings(
         "reach", snapshot, findings, obj, fail_on=fail_on, format_=format_, output=output, show_all=True
     )

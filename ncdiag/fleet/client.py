@@ -9,6 +9,9 @@ from typing import Any
 
 from ncdiag.fleet.sessions import END_S, Sessions
 
+MAX_LINE_BYTES = 1 << 20
+"""What is taken for a line where none ends: each piece that comes is copied to what is there of its line."""
+
 LAST_READS = 16
 """Reads of what is left in a pipe when its process ends: all that the kernel holds, and no end of what a mad one prints."""
 
@@ -22,20 +25,22 @@ def worker_class(name: str, sessions: Sessions) -> Any:
     base = _load_workerclass(name)
 
     class Process(Popen):
-        """Ends when it is told to, if need be by force."""
+        """Never waited for without a limit; what does not end is the sessions' to end."""
+
+        told = False
 
         def kill(self) -> None:
-            self.send_signal(signal.SIGTERM)
+            self.told = True
+            sessions.end(self.pid)
 
         def wait(self) -> int:
-            """Its status; it is ended where it does not end by itself."""
-            for number in (signal.SIGTERM, signal.SIGKILL):
-                deadline = time.monotonic() + END_S
-                while self.poll() is None and time.monotonic() < deadline:
-                    time.sleep(0.005)
-                if self.poll() is None:
-                    self.send_signal(number)
-            return int(super().wait())
+            """Its status, SIGTERM's where it was told to end; 0 where it has closed its output and goes on."""
+            deadline = time.monotonic() + (0 if self.told else END_S)
+            while self.poll() is None and time.monotonic() < deadline:
+                time.sleep(0.005)
+            status = self.poll()
+            sessions.end(self.pid)
+            return -signal.SIGTERM if self.told else int(status or 0)
 
     class Client(base.SHELL_CLASS):  # type: ignore[name-defined]
         """A process that is the head of a session."""
@@ -56,7 +61,13 @@ def worker_class(name: str, sessions: Sessions) -> Any:
             if timeout:
                 self._read_the_rest()
             super()._close(abort, timeout)
-            sessions.head_ended(self.popen.pid)
+
+        def _handle_read(self, stream: str) -> None:
+            super()._handle_read(stream)
+            unfinished = self.streams[stream].rbuf if stream in self.streams else b""
+            if len(unfinished) > MAX_LINE_BYTES:
+                self.streams[stream].rbuf = b""
+                self._on_nodeset_msgline(self.key, unfinished, stream)
 
         def _read_the_rest(self) -> None:
             """What came while others were served: the reason, mostly."""

@@ -8,6 +8,7 @@ import os
 import resource
 import shlex
 import time
+from collections.abc import Callable
 from typing import Any
 
 from ncdiag.files import must_be_regular
@@ -16,7 +17,7 @@ from ncdiag.fleet.base import FleetError, Progress
 from ncdiag.fleet.client import worker_class
 from ncdiag.fleet.clock import Stamp
 from ncdiag.fleet.remote import Answer
-from ncdiag.fleet.sessions import Sessions, orderly, uninterrupted
+from ncdiag.fleet.sessions import Sessions, orderly
 
 FANOUT = 64
 """Connections at a time, and more while some are silent; NCDIAG_FANOUT is a number that is never passed."""
@@ -36,8 +37,8 @@ OVER_S = 5.0
 FILES_A_NODE = 6
 """Open files that one process of the fan-out costs us: three pipes, and their other ends while it starts."""
 
-MAX_OUTPUT_BYTES = 64 << 20
-"""What one node may print; more is cut, and the node is then said to have answered garbage."""
+MAX_OUTPUT_BYTES = 16 << 20
+"""What one node may print; then it is cut off."""
 
 
 def fan_out(
@@ -71,20 +72,21 @@ def fan_out(
     if options is not None:
         _plant(task)
     watch = watcher(progress)
-    with orderly():
+    with orderly() as interrupted:
         try:
             job = task.shell(
                 shell_command, nodes=NodeSet.fromlist(nodes), handler=watch, timeout=timeout_s, stderr=True
             )
             job.write(stdin)
             job.set_write_eof()
-            task.timer(LOOK_S, _looker(task, watch, sessions, fanout, most), interval=LOOK_S, autoclose=True)
+            task.timer(
+                LOOK_S, _looker(task, watch, sessions, interrupted, fanout, most), interval=LOOK_S, autoclose=True
+            )
             task.resume(math.ceil(len(nodes) / fanout) * (timeout_s + OVER_S))
         except TimeIsUp:
             pass  # those without an answer have none
         finally:
-            with uninterrupted():
-                sessions.close()
+            sessions.close()
     return {node: watch.answers.get(node) or watch.answer(node, None) for node in nodes}
 
 
@@ -118,13 +120,17 @@ def _limits(nodes: int, together: bool) -> tuple[int, int]:
     return min(wanted, able), min(most, able)
 
 
-def _looker(task: Any, watch: Any, sessions: Sessions, fanout: int, most: int) -> Any:
+def _looker(task: Any, watch: Any, sessions: Sessions, interrupted: Callable[[], None], fanout: int, most: int) -> Any:
     """Looks from time to time: silent nodes keep no others waiting, what a dead ssh has left is ended."""
     from ClusterShell.Event import EventHandler
 
     class Looker(EventHandler):
         def ev_timer(self, timer: Any) -> None:
+            interrupted()
             sessions.look()
+            for client in task._engine.clients():
+                if client.key in watch.flooding:
+                    client.abort()
             wanted = min(most, fanout + watch.silent())
             if wanted > task.info("fanout"):
                 task.set_info("fanout", wanted)
@@ -144,6 +150,8 @@ def watcher(progress: Progress) -> Any:
             self._sizes: dict[str, int] = {}
             self._called: dict[str, float] = {}
             self._clocks: dict[str, Stamp] = {}
+            self.flooding: set[str] = set()
+            """Nodes that have printed more than they may."""
             self._start = time.time()
 
         def silent(self) -> int:
@@ -159,12 +167,21 @@ def watcher(progress: Progress) -> Any:
 
         def ev_read(self, worker: Any, node: str, sname: str, msg: bytes) -> None:
             self._sizes[node] = self._sizes.get(node, 0) + len(msg) + 1
-            if self._sizes[node] <= MAX_OUTPUT_BYTES:
-                self._parts.setdefault((node, sname), []).append(msg)
+            if self._sizes[node] > MAX_OUTPUT_BYTES:
+                self._cut_off(node)
+                return
+            self._parts.setdefault((node, sname), []).append(msg)
             if node not in self._clocks and msg.startswith(clock.MARK):
                 stamp = clock.read(msg, self._called.get(node, self._start), time.time())
                 if stamp is not None:
                     self._clocks[node] = stamp
+
+        def _cut_off(self, node: str) -> None:
+            if node not in self.flooding:
+                self.flooding.add(node)
+                self.answer(node, None)
+                self.answers[node] = Answer(255, "", f"it printed more than {MAX_OUTPUT_BYTES >> 20} MiB")
+                progress(node, "")
 
         def answer(self, node: str, rc: int | None) -> Answer:
             out, err = (

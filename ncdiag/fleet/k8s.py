@@ -8,7 +8,7 @@ Source: Kubernetes API, pods/exec (v4.channel.k8s.io: channel 0 in, 1 out, 2 err
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -45,8 +45,19 @@ class K8sFleet(RemoteFleet):
             node.meta["k8s"] = {"node": pod.spec.node_name, "address": pod.status.pod_ip, "phase": pod.status.phase}
         return sorted((*nodes, *lost), key=lambda node: list(self._pods).index(node.node))
 
-    def run(self, packed: bytes, timeout_s: float, progress: Progress, *, together: bool = False) -> dict[str, Answer]:
-        chosen = [name for name, pod in self._pods.items() if not _why(pod)]
+    def names(self) -> list[str]:
+        return list(self._pods)
+
+    def run(
+        self,
+        packed: bytes,
+        timeout_s: float,
+        progress: Progress,
+        *,
+        only: Set[str] | None = None,
+        together: bool = False,
+    ) -> dict[str, Answer]:
+        chosen = [name for name, pod in self._pods.items() if not _why(pod) and (only is None or name in only)]
         with ThreadPoolExecutor(max(1, len(chosen) if together else min(FANOUT, len(chosen)))) as pool:
             answers = dict(
                 zip(chosen, pool.map(lambda name: self._exec(name, packed, timeout_s, progress), chosen), strict=True)

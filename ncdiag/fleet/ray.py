@@ -8,6 +8,7 @@ from __future__ import annotations
 import socket
 import sys
 import time
+from collections.abc import Set
 from typing import Any
 
 from ncdiag.fleet.base import FleetError, Progress, Request
@@ -37,10 +38,19 @@ class RayFleet(RemoteFleet):
             node.meta["ray"] = _told(infos[node.node])
         return nodes
 
-    def run(self, packed: bytes, timeout_s: float, progress: Progress, *, together: bool = False) -> dict[str, Answer]:
+    def run(
+        self,
+        packed: bytes,
+        timeout_s: float,
+        progress: Progress,
+        *,
+        only: Set[str] | None = None,
+        together: bool = False,
+    ) -> dict[str, Answer]:
         ray = connect(self._address)
         try:
-            return _run(ray, node_infos(ray), packed, timeout_s, progress)
+            infos = {name: info for name, info in node_infos(ray).items() if only is None or name in only}
+            return _run(ray, infos, packed, timeout_s, progress)
         finally:
             ray.shutdown()
 

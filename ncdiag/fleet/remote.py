@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import NamedTuple
 
 from ncdiag import payload
@@ -111,8 +111,20 @@ class Answer(NamedTuple):
 class RemoteFleet(Fleet):
     """A fleet on whose nodes the command is run."""
 
-    def run(self, packed: bytes, timeout_s: float, progress: Progress, *, together: bool = False) -> dict[str, Answer]:
-        """Runs a packed payload on every node. `together`: on all at the same time, however many there are."""
+    def names(self) -> list[str] | None:
+        """The nodes, where they are known before they are asked."""
+        return None
+
+    def run(
+        self,
+        packed: bytes,
+        timeout_s: float,
+        progress: Progress,
+        *,
+        only: Set[str] | None = None,
+        together: bool = False,
+    ) -> dict[str, Answer]:
+        """Runs a packed payload on every node, or on `only` some. `together`: on all at the same time, however many there are."""
         raise NotImplementedError
 
     def collect(self, request: Request, progress: Progress) -> list[NodeFacts]:

@@ -7,6 +7,7 @@ own configuration starts (ControlPersist) leaves the session by itself, and stay
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import re
 import signal
@@ -14,12 +15,13 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Set
 from types import FrameType
+from typing import Any
 
 GRACE_S = 1.0
 """From SIGTERM to SIGKILL."""
 
 END_S = 0.5
-"""How long a process may take to end that has closed its output, or was told to end."""
+"""How long a process may take to end that has closed its output."""
 
 _PIPE = re.compile(r"(?:pipe|socket):\[\d+\]")
 _MASTER = b" [mux]"
@@ -31,6 +33,8 @@ class Sessions:
 
     def __init__(self) -> None:
         self._running: dict[int, Callable[[], int | None]] = {}
+        self._ending: dict[int, float] = {}
+        """Heads that were told to end, and when (monotonic)."""
         self._ended: set[int] = set()
         self._told: set[int] = set()
 
@@ -38,15 +42,23 @@ class Sessions:
         """A session with this head; `poll` gives its exit status, None while it runs."""
         self._running[pid] = poll
 
-    def head_ended(self, pid: int) -> None:
-        """The head is no more; what is left of its session is to be ended."""
-        self._running.pop(pid, None)
-        self._ended.add(pid)
+    def end(self, pid: int) -> None:
+        """The head is told to end and nobody waits for it here: `look` and `close` see to it, and to what is left of its session."""
+        if pid not in self._running:
+            return
+        if self._running[pid]() is not None:
+            self._over(pid)
+        elif pid not in self._ending:
+            _send(pid, signal.SIGTERM)
+            self._ending[pid] = time.monotonic()
 
     def look(self) -> None:
-        """Ends what is left of sessions whose head has ended by itself: it may hold the pipes that the head was read through."""
+        """Ends what is left of sessions whose head has ended: it may hold the pipes that the head was read through."""
         before = len(self._running)
         self._heads_run()
+        for pid in self._running:
+            if time.monotonic() > self._ending.get(pid, math.inf) + GRACE_S:
+                _send(pid, signal.SIGKILL)
         if self._told or len(self._running) < before:
             self.sweep()
 
@@ -68,9 +80,13 @@ class Sessions:
             _until(lambda: not any(True for _ in _left(self._ended)))
             self.sweep()
 
+    def _over(self, pid: int) -> None:
+        del self._running[pid]
+        self._ended.add(pid)
+
     def _heads_run(self) -> bool:
         for pid in [pid for pid, poll in self._running.items() if poll() is not None]:
-            self.head_ended(pid)
+            self._over(pid)
         return bool(self._running)
 
 
@@ -129,52 +145,39 @@ def _send(pid: int, number: int) -> None:
         os.kill(pid, number)
 
 
-def _in_main_thread() -> bool:
-    """Where alone handlers can be set."""
-    return threading.current_thread() is threading.main_thread()
-
-
 class _Signalled(BaseException):
     """A signal that ends this process, once what it started is ended."""
 
 
 @contextlib.contextmanager
-def orderly() -> Iterator[None]:
-    """Within it SIGTERM and SIGHUP unwind the stack as Ctrl-C does, and take their usual effect behind it. In the main thread only."""
-    numbers: list[signal.Signals] = []
+def orderly() -> Iterator[Callable[[], None]]:
+    """Within it SIGTERM and SIGHUP unwind the stack as Ctrl-C does, and take their usual effect behind it; once is enough.
+
+    Gives what is to be called from time to time: an exception that a handler raises can be lost in a callback of the interpreter's, and is
+    raised again there. In other threads than the main one nothing is changed.
+    """
+    came: list[int] = []
+
+    def again() -> None:
+        if came:
+            raise KeyboardInterrupt if came[0] == signal.SIGINT else _Signalled(came[0])
 
     def unwind(number: int, frame: FrameType | None) -> None:
-        for other in numbers:
-            signal.signal(other, signal.SIG_IGN)  # once is enough
-        raise _Signalled(number)
+        came.append(number)
+        if len(came) == 1:
+            again()
 
-    for number in (signal.SIGTERM, signal.SIGHUP) if _in_main_thread() else ():
-        if signal.getsignal(number) is signal.SIG_DFL:
-            signal.signal(number, unwind)
-            numbers.append(number)
+    before: dict[signal.Signals, Any] = {}
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):
+                before[number] = signal.signal(number, unwind)
     try:
-        yield
+        yield again
     except _Signalled as told:
-        for number in numbers:
-            signal.signal(number, signal.SIG_DFL)
+        signal.signal(told.args[0], signal.SIG_DFL)
         os.kill(os.getpid(), told.args[0])
         raise
     finally:
-        for number in numbers:
-            signal.signal(number, signal.SIG_DFL)
-
-
-@contextlib.contextmanager
-def uninterrupted() -> Iterator[None]:
-    """Within it Ctrl-C waits its turn: for what takes a second and must not be left half done."""
-    if not _in_main_thread():
-        yield
-        return
-    came: list[int] = []
-    before = signal.signal(signal.SIGINT, lambda number, frame: came.append(number))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-        if came:
-            signal.raise_signal(signal.SIGINT)
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -10,6 +10,7 @@ import os
 import shlex
 import shutil
 import subprocess
+from collections.abc import Set
 
 from ncdiag.fleet.base import FleetError, Progress
 from ncdiag.fleet.fanout import fan_out
@@ -40,9 +41,21 @@ class SlurmFleet(RemoteFleet):
         names = os.environ.get("SLURM_JOB_NODELIST", "") if inside else ""
         self.nodes = _expand(names or _nodes_of(self.job), self.job)
 
-    def run(self, packed: bytes, timeout_s: float, progress: Progress, *, together: bool = False) -> dict[str, Answer]:
+    def names(self) -> list[str]:
+        return self.nodes
+
+    def run(
+        self,
+        packed: bytes,
+        timeout_s: float,
+        progress: Progress,
+        *,
+        only: Set[str] | None = None,
+        together: bool = False,
+    ) -> dict[str, Answer]:
         step = f"{STEP.format(job=self.job)} {command().replace('%', '%%')}"
-        return fan_out(self.nodes, step, packed, timeout_s, progress, together=together)
+        chosen = [name for name in self.nodes if only is None or name in only]
+        return fan_out(chosen, step, packed, timeout_s, progress, together=together)
 
 
 def _nodes_of(job: str) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
+
 from ncdiag.fleet.base import FleetError, Progress
 from ncdiag.fleet.fanout import fan_out
 from ncdiag.fleet.names import expand
@@ -18,9 +20,21 @@ class SshFleet(RemoteFleet):
         self._user = user
         self._config = config
 
-    def run(self, packed: bytes, timeout_s: float, progress: Progress, *, together: bool = False) -> dict[str, Answer]:
+    def names(self) -> list[str]:
+        return self.nodes
+
+    def run(
+        self,
+        packed: bytes,
+        timeout_s: float,
+        progress: Progress,
+        *,
+        only: Set[str] | None = None,
+        together: bool = False,
+    ) -> dict[str, Answer]:
+        chosen = [name for name in self.nodes if only is None or name in only]
         return fan_out(
-            self.nodes, command(), packed, timeout_s, progress, options=options(self._config), user=self._user,
+            chosen, command(), packed, timeout_s, progress, options=options(self._config), user=self._user,
             together=together,
         )  # fmt: skip
 

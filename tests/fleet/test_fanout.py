@@ -82,7 +82,18 @@ def test_what_does_not_end_is_ended_with_its_children(command: str, rc: int | No
 def test_one_that_closes_its_output_and_stays_holds_nobody_up(mark: str) -> None:
     answers, took = ran(f"echo hello; exec >&- 2>&-; sleep {mark}", nodes=3)
     assert took < 6 and gone(mark)
-    assert {answer.out for answer in answers.values()} == {"hello"} and all(answer.rc for answer in answers.values())
+    assert {(answer.rc, answer.out) for answer in answers.values()} == {(0, "hello")}
+
+
+@pytest.mark.parametrize("source", ["/dev/zero", "/dev/urandom"])
+def test_one_that_prints_without_end_is_cut_off(source: str, mark: str) -> None:
+    answers, took = ran(f"cat {source}; sleep {mark}", timeout_s=60)
+    assert answers["n0"] == Answer(255, "", "it printed more than 16 MiB") and took < 20 and gone(mark)
+
+
+def test_one_that_heeds_sigterm_as_ssh_does_is_late_all_the_same(mark: str) -> None:
+    answers, _ = ran(f"trap 'exit 255' TERM; sleep {mark} & wait", timeout_s=1)
+    assert answers["n0"].rc is None
 
 
 def test_the_reason_is_read_even_at_the_last_moment(mark: str) -> None:
