@@ -56,10 +56,13 @@ def gather(
     )
     try:
         fleet = fleet or open_fleet(options["nodes"], ssh_user=options["ssh_user"], ssh_config=options["ssh_config"])
-        with Progress(len(request.probes), quiet) as progress:
+        names = fleet.names()
+        with Progress(len(request.probes if names is None else names), quiet) as progress:
             nodes = fleet.collect(request, progress.step)
     except FleetError as error:
         raise click.UsageError(str(error)) from None
+    for note in () if quiet else fleet.notes:
+        click.echo(f"note: {note}", err=True)
     return Snapshot({node.node: node for node in nodes}, plan)
 
 

@@ -13,7 +13,7 @@ from ncdiag.cli.gather import choose_probes, gather, live_nodes, reach
 from ncdiag.cli.options import FORMATS, fail_on_option, node_options, output_options, plan_of, plan_options
 from ncdiag.cli.reach import reach_options
 from ncdiag.cli.showing import write_findings
-from ncdiag.reach.members import Wanted
+from ncdiag.reach.members import WANTED, Wanted
 from ncdiag.sizing import fits
 
 
@@ -47,7 +47,8 @@ def command(
     everything, chosen = choose_probes(options["folders"], options["only"], options["skip"])
     wanted = Wanted(plan.ports, budget_s)
     fleet = live_nodes(options, wanted) if active else None
-    snapshot = gather(everything, chosen, plan, options, obj["quiet"], fleet)
+    collected = everything.chosen((*chosen, *WANTED), ()) if active else chosen
+    snapshot = gather(everything, collected, plan, options, obj["quiet"], fleet)
     findings = check(snapshot, chosen)
     if set(fits.NEEDS) <= set(chosen):
         findings += [replace(finding, probe=fits.PROBE) for finding in fits.judge(snapshot)]

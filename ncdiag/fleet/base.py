@@ -33,5 +33,12 @@ class FleetError(Exception):
 class Fleet:
     """Where ncdiag reaches nodes. One that does not answer is a NodeFacts with `unreachable`, never an exception."""
 
+    notes: Sequence[str] = ()
+    """What `collect` has to say besides the facts, a sentence each."""
+
+    def names(self) -> list[str] | None:
+        """The nodes, where they are known before they are asked."""
+        return None
+
     def collect(self, request: Request, progress: Progress) -> list[NodeFacts]:
         raise NotImplementedError

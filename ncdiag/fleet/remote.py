@@ -111,10 +111,6 @@ class Answer(NamedTuple):
 class RemoteFleet(Fleet):
     """A fleet on whose nodes the command is run."""
 
-    def names(self) -> list[str] | None:
-        """The nodes, where they are known before they are asked."""
-        return None
-
     def run(
         self,
         packed: bytes,
@@ -136,8 +132,11 @@ def outcome(node: str, answer: Answer, timeout_s: float) -> NodeFacts:
     """The facts in what the command printed, else why there are none."""
     try:
         facts = NodeFacts(**json.loads(payload.unwrap("\n" + answer.out)))
+        if not all(isinstance(part, dict) for part in (facts.facts, facts.errors, facts.meta)):
+            raise ValueError("its output holds no facts")
     except (ValueError, TypeError) as error:
-        return NodeFacts(node, unreachable=reason(answer, str(error), timeout_s))
+        damage = str(error) if type(error) is ValueError else "its output holds no facts"
+        return NodeFacts(node, unreachable=reason(answer, damage, timeout_s))
     facts.node = node
     if answer.clock is not None:
         facts.meta["clock"] = answer.clock.as_meta()

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Set
 
-from ncdiag.fleet.base import FleetError, Progress
+from ncdiag.fleet.base import FleetError, Progress, Request
 from ncdiag.fleet.fanout import fan_out
 from ncdiag.fleet.names import expand
 from ncdiag.fleet.remote import Answer, RemoteFleet, command
+from ncdiag.model import NodeFacts
 
 CONNECT_TIMEOUT_S = 10
 
@@ -23,6 +24,10 @@ class SshFleet(RemoteFleet):
     def names(self) -> list[str]:
         return self.nodes
 
+    def collect(self, request: Request, progress: Progress) -> list[NodeFacts]:
+        nodes, self.notes = each_once(super().collect(request, progress))
+        return nodes
+
     def run(
         self,
         packed: bytes,
@@ -37,6 +42,24 @@ class SshFleet(RemoteFleet):
             chosen, command(), packed, timeout_s, progress, options=options(self._config), user=self._user,
             together=together,
         )  # fmt: skip
+
+
+def each_once(nodes: list[NodeFacts]) -> tuple[list[NodeFacts], list[str]]:
+    """A machine that was named twice (by name and by address) is there once: it must not be compared with itself. And who was left out."""
+    named: dict[object, NodeFacts] = {}
+    for node in sorted(nodes, key=lambda node: node.node != node.meta.get("hostname")):
+        named.setdefault(_machine(node), node)
+    kept = {node.node: named[_machine(node)].node for node in nodes}
+    notes = [f"{name} is {one} once more, and left out" for name, one in kept.items() if name != one]
+    return [node for node in nodes if kept[node.node] == node.node], notes
+
+
+def _machine(node: NodeFacts) -> object:
+    """The same for one machine: its host name and the hardware addresses of its links. The name it was called by where these are not known."""
+    interfaces = node.facts.get("interfaces")
+    links = interfaces.get("links") if isinstance(interfaces, dict) else None
+    addresses = sorted({str(link.get("mac")) for link in links or () if str(link.get("mac") or "0").strip("0")})
+    return (node.meta.get("hostname"), *addresses) if addresses else node.node
 
 
 def options(config: str | None) -> list[str]:

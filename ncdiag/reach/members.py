@@ -108,25 +108,24 @@ def left_out(
         why, remedy = _why(snapshot, name, found, able, wanted)
         yield unknown(f"takes no part in the reachability test: {why}", name, source=SOURCE, remedy=remedy)
     if not found:
-        yield unknown(f"no pair of nodes was tested: {fold(able) or 'no node'} can take part", source=SOURCE,
-                      remedy="mend what is said of the nodes, then run it again")  # fmt: skip
+        yield unknown(f"no pair of nodes was tested: {fold(able) or 'no node'} can take part", source=SOURCE)
 
 
 def _why(
     snapshot: Snapshot, name: str, found: Mapping[str, Sequence[Member]], able: Set[str], wanted: Wanted
-) -> tuple[str, str]:
+) -> tuple[str, str | None]:
     """The reason, and what to do."""
     if snapshot.nodes[name].unreachable:
         return str(
             snapshot.nodes[name].unreachable
         ), "see that the node can be reached and has python3 (3.8 or newer), then run it again"
     if name in able:
-        return "there is no other node to test it with", "mend what is said of the other nodes, then run it again"
+        return "there is no other node to test it with", None
     there = ", ".join(f"{member.interface} ({member.address})" for member in _addresses(snapshot, name))
     what = wanted.interface or "an interface of " + (", ".join(found) or "NCCL, gloo, vLLM or Ray")
     return (
         f"it has no address on {what}; there is {there or 'none that others may reach'}",
-        f"see what its interfaces are and which is taken: ncdiag preflight --only bootstrap-interface on {name}",
+        "see which interfaces are there and which is taken: ncdiag preflight --only bootstrap-interface",
     )
 
 

@@ -92,8 +92,11 @@ def _gathered(
             continue
         try:
             report = json.loads(payload.unwrap("\n" + answer.out))
-        except ValueError as error:
-            silent[number] = reason(answer, str(error), timeout_s)
+            _ = report["number"], report["port"], report["tests"], report["started"]
+        except (ValueError, KeyError, TypeError) as error:
+            silent[number] = reason(
+                answer, str(error) if type(error) is ValueError else "its output holds no report", timeout_s
+            )
             continue
         if report["number"] is None:
             silent[number] = f"no interface there holds {member.address} any more"

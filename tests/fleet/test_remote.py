@@ -10,6 +10,8 @@ import pytest
 
 from ncdiag import payload
 from ncdiag.fleet.remote import Answer, loader, outcome, reason
+from ncdiag.fleet.ssh import each_once
+from ncdiag.model import NodeFacts
 
 BANNER = "Connection timed out during banner exchange"
 KEX = "kex_exchange_identification: Connection closed by remote host"
@@ -65,3 +67,31 @@ def test_the_payload_ends_when_nobody_reads_it() -> None:
     process.stdout.close()
     assert process.wait(5) == 1
     process.stdin.close()
+
+
+@pytest.mark.parametrize(
+    "text", ['{"node": "x", "facts": []}', '{"node": "x", "meta": 3}', '{"nodes": {}}', '"text"', "null"]
+)
+def test_json_of_another_shape_is_no_facts(text: str) -> None:
+    out = f"\nncdiag-payload-begin {len(text)}\n{text}\nncdiag-payload-end\n"
+    assert outcome("gpu01", Answer(0, out, ""), 5).unreachable == "its output holds no facts"
+
+
+def facts(name: str, hostname: str, *macs: str) -> NodeFacts:
+    return NodeFacts(
+        name,
+        {"interfaces": {"links": [{"name": "lo", "mac": "0" * 12}, *({"mac": mac} for mac in macs)]}},
+        meta={"hostname": hostname},
+    )
+
+
+@pytest.mark.parametrize("nodes, kept", [
+    ([facts("192.0.2.7", "gpu01", "aa", "bb"), facts("gpu01", "gpu01", "bb", "aa"), facts("gpu02", "gpu02", "cc")], "gpu01 gpu02"),
+    ([facts("a", "gpu01", "aa"), facts("b", "gpu01", "ab")], "a b"),
+    ([facts("a", "gpu01"), facts("b", "gpu01")], "a b"),
+    ([NodeFacts("a", unreachable="refused"), NodeFacts("b", unreachable="refused"), facts("c", "c", "cc")], "a b c"),
+])  # fmt: skip
+def test_a_machine_that_was_named_twice_is_there_once(nodes: list[NodeFacts], kept: str) -> None:
+    found, notes = each_once(nodes)
+    assert [node.node for node in found] == kept.split()
+    assert notes == (["192.0.2.7 is gpu01 once more, and left out"] if len(found) < len(nodes) else [])
