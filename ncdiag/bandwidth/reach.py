@@ -19,6 +19,7 @@ from typing import Protocol
 from ncdiag.bandwidth import agent, worker
 from ncdiag.fleet.base import FleetError
 from ncdiag.fleet.remote import INTERPRETERS
+from ncdiag.fleet.sessions import end_session
 from ncdiag.fleet.ssh import CONNECT_TIMEOUT_S, SshFleet
 
 F_SETPIPE_SZ = 1031
@@ -143,15 +144,9 @@ class ProcessLine:
         """Lets go of the leash, waits a moment, and ends what is left here. The far side ends by itself."""
         process = self._process
         self.release()
-        try:
+        with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(3)
-        except subprocess.TimeoutExpired:
-            process.terminate()
-            try:
-                process.wait(2)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+        end_session(process.pid, process.poll)
         for pipe in (process.stdout, process.stderr):
             if pipe:
                 pipe.close()

@@ -24,6 +24,7 @@ from ncdiag.bringup.limit import ANSWER_S
 from ncdiag.bringup.node import MARK, Node
 from ncdiag.fleet import FleetError
 from ncdiag.fleet.remote import INTERPRETERS, NO_PYTHON
+from ncdiag.fleet.sessions import end_session
 from ncdiag.fleet.ssh import CONNECT_TIMEOUT_S, SshFleet
 from ncdiag.processes import stacks
 
@@ -181,11 +182,9 @@ class Agent:
         if self._process.stdin:
             with contextlib.suppress(OSError):
                 self._process.stdin.close()
-        try:
+        with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(3)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait(5)
+        end_session(self._process.pid, self._process.poll)
         self._listener.join(2)
         for pipe in (self._process.stdout, self._process.stderr):
             if pipe is not None:

@@ -90,6 +90,13 @@ class Sessions:
         return bool(self._running)
 
 
+def end_session(pid: int, poll: Callable[[], int | None]) -> None:
+    """Ends one head, where it still runs, and what is left of its session."""
+    sessions = Sessions()
+    sessions.began(pid, poll)
+    sessions.close()
+
+
 def _until(condition: Callable[[], bool]) -> None:
     """Waits for it, GRACE_S at most."""
     deadline = time.monotonic() + GRACE_S
