@@ -155,7 +155,11 @@ def said(lines: Sequence[str]) -> str:
     """The line of ssh that tells the reason: the last, but for its words on an end that it has no name for. Empty where there is none."""
     through = any(_NOBODY in line for line in lines)
     if any(_BANNER in line for line in lines):
-        where = "through its ProxyCommand or jump host" if through else "on the port that took the connection"
+        where = "at the end of the way there (its port, ProxyCommand or jump host)"
+        if through:
+            where = "through its ProxyCommand or jump host"
+        elif any(line.startswith("Connection to ") for line in lines):
+            where = "on the port that took the connection"
         return f"no SSH server spoke {where} (ssh: Connection {_BANNER})"
     told = [line for line in lines if not (through and any(words in line for words in _NO_REASON))]
     if told or not lines:

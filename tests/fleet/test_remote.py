@@ -20,6 +20,7 @@ KEX = "kex_exchange_identification: Connection closed by remote host"
 @pytest.mark.parametrize("rc, err, words", [
     (255, "ssh: connect to host gpu01 port 22: Connection refused", "ssh: connect to host gpu01 port 22: Connection refused"),
     (255, "Authorized use only.\nroot@gpu01: Permission denied (publickey).", "root@gpu01: Permission denied (publickey)."),
+    (255, BANNER, f"no SSH server spoke at the end of the way there (its port, ProxyCommand or jump host) (ssh: {BANNER})"),
     (255, f"{BANNER}\nConnection to 192.0.2.7 port 22 timed out", f"no SSH server spoke on the port that took the connection (ssh: {BANNER})"),
     (255, f"{BANNER}\nConnection to UNKNOWN port 65535 timed out", f"no SSH server spoke through its ProxyCommand or jump host (ssh: {BANNER})"),
     (255, f"proxy: no route to gpu01\n{KEX}\nConnection closed by UNKNOWN port 65535", "proxy: no route to gpu01"),

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -25,6 +27,9 @@ pytestmark = [
     ),
     pytest.mark.skipif(shutil.which("nft", path="/usr/sbin:/usr/bin") is None, reason="nft is not installed"),
 ]
+LISTENER = (
+    "import socket\ns = socket.create_server(('{address}', 22))\nkeep = []\nwhile True:\n    keep.append(s.accept())\n"
+)
 OPEN = "table inet lab { chain i { type filter hook input priority 0; tcp dport 22 accept; tcp flags & (syn | ack) != syn accept; %s; }; }"
 """New connections are what `%s` decides on; packets of those that this host began pass. Without connection tracking, which the kernel may lack."""
 
@@ -149,11 +154,77 @@ def test_path_that_swallows_large_packets(hosts: tuple[Lab, Ssh]) -> None:
     assert {(finding["where"].get("node"), finding["cause"]) for finding in found} == {("gpu01", "mtu-mismatch")}, found
 
 
-def test_node_that_cannot_be_reached_does_not_stop_the_others(hosts: tuple[Lab, Ssh]) -> None:
-    result = reach(hosts, nodes="gpu[01-02,09]")
-    assert ("ok", None, None) in concluded(result)
-    lost = [finding for finding in result["findings"] if finding["where"].get("node") == "gpu09"]
-    assert [finding["status"] for finding in lost] == ["unknown"] and result["exit"] == 3, result["findings"]
+@pytest.fixture(scope="module")
+def mixed(hosts: tuple[Lab, Ssh]) -> Iterator[tuple[Lab, Ssh]]:
+    """bad01 accepts and says nothing, bad02 has another key, bad03 has no sshd, bad04 prints garbage, bad05 does not want us."""
+    with lab("head", "gpu01", "gpu02", "bad01", "bad02", "bad03", "bad04", "bad05") as made:
+        ssh = Ssh(made)
+        ssh.serve(made["gpu01"])
+        ssh.serve(made["gpu02"])
+        made["bad01"].start(sys.executable, "-c", LISTENER.format(address=made["bad01"].address))
+        ssh.serve(made["bad02"], known=False)
+        ssh.serve(made["bad04"], extra="ForceCommand echo nothing but this")
+        ssh.serve(made["bad05"], extra="PubkeyAuthentication no")
+        yield made, ssh
+
+
+def test_nodes_that_cannot_take_part_are_named_and_the_others_tested(mixed: tuple[Lab, Ssh]) -> None:
+    started = time.monotonic()
+    result = reach(mixed, "--timeout", "15", nodes="gpu[01-02],bad[01-05],gone", code=(3,))
+    assert time.monotonic() - started < 45
+    told = {finding["where"].get("node"): (finding["status"], finding["summary"]) for finding in result["findings"]}
+    for node, words in {
+        "bad01": "no SSH server spoke at the end of the way there", "bad02": "Host key verification failed", "bad03": "Connection refused",
+        "bad04": "its output holds no facts", "bad05": "Permission denied", "gone": "gone",
+    }.items():  # fmt: skip
+        assert told[node][0] == "unknown" and words in told[node][1], told[node]
+    assert told[None][0] == "ok" and "1 of 1 pairs" in told[None][1]
+    assert len(result["findings"]) == 7 and result["exit"] == 3
+
+
+def test_no_pair_is_left_to_test(mixed: tuple[Lab, Ssh]) -> None:
+    result = reach(mixed, "--timeout", "15", nodes="gpu01,bad[03-04]", code=(3,))
+    assert [finding["status"] for finding in result["findings"]] == ["unknown"] * 4
+    assert result["findings"][-1]["summary"] == "no pair of nodes was tested: gpu01 can take part"
+    between = reach(mixed, "--timeout", "15", "--between", "gpu01", "bad03", nodes="gpu[01-02],bad03", code=(3,))
+    assert {finding["where"].get("node") for finding in between["findings"]} == {"gpu01", "bad03", None}
+
+
+def test_an_interface_that_is_not_there_is_said_with_those_that_are(mixed: tuple[Lab, Ssh]) -> None:
+    result = reach(mixed, "--interface", "ib7", nodes="gpu[01-02]", code=(3,))
+    assert "it has no address on ib7; there is eth0 (10.77." in result["findings"][0]["summary"]
+
+
+def test_preflight_with_reach_keeps_what_it_found(mixed: tuple[Lab, Ssh]) -> None:
+    made, ssh = mixed
+    argv = [sys.executable, "-m", "ncdiag", "preflight", "--reach", "--only", "shm", "--nodes", "ssh:gpu[01-02],bad03", "--ssh-config",
+            str(ssh.config), "--format", "json"]  # fmt: skip
+    done = made["head"].run(*argv, env={"PYTHONPATH": str(ROOT)}, timeout_s=90)
+    result = json.loads(done.stdout)
+    assert done.returncode == result["exit"] == 3
+    assert {finding["probe"] for finding in result["findings"]} == {"node", "shm", "reach"}
+    assert [finding["status"] for finding in result["findings"] if finding["probe"] == "reach"] == ["unknown", "ok"]
+
+
+@pytest.mark.parametrize("argv, words", [
+    (["--nodes", "ssh:gpu[01-02]", "--between", "gpu01", "gpu07"], "--between: gpu07 is none of the nodes under test, which are gpu[01-02]"),
+    (["--nodes", "ssh:gpu[01-02]", "--between", "gpu01", "gpu01"], "--between: gpu01 and gpu01 have no pair of two different nodes"),
+    (["--nodes", "ssh:gpu[01-02]", "--between", "gpu[1", "gpu01"], "--between gpu[1: missing bracket"),
+    (["--nodes", "ssh:gpu01"], "--nodes names gpu01"),
+    (["--nodes", "local"], "reachability is tested between several live nodes"),
+    (["--nodes", "file:nodes.json"], "reachability is tested between several live nodes"),
+])  # fmt: skip
+def test_mistakes_are_told_before_any_node_is_asked(argv: list[str], words: str) -> None:
+    started = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-m", "ncdiag", "reach", *argv],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=30,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    assert done.returncode == 2 and words in done.stderr and time.monotonic() - started < 8, done.stderr
 
 
 def test_chosen_sets_are_tested_fully_and_nothing_else(hosts: tuple[Lab, Ssh]) -> None:
@@ -177,24 +248,3 @@ def test_few_rounds_say_what_they_can_miss_and_all_pairs_do_not(hosts: tuple[Lab
     assert "2 of 6 pairs in 1 rounds" in short["summary"] and "--pairs all" in short["summary"], short
     (whole,) = reach(hosts, "--budget", "2.5", "--pairs", "all")["findings"]
     assert "6 of 6 pairs in 3 rounds" in whole["summary"] and "can be missed" not in whole["summary"], whole
-
-
-def test_a_set_that_names_no_node_is_one_line(hosts: tuple[Lab, Ssh]) -> None:
-    made, ssh = hosts
-    argv = [
-        sys.executable,
-        "-m",
-        "ncdiag",
-        "reach",
-        "--nodes",
-        "ssh:gpu[01-02]",
-        "--ssh-config",
-        str(ssh.config),
-        "--between",
-        "gpu01",
-        "gpu07",
-    ]
-    done = made["head"].run(*argv, env={"PYTHONPATH": str(ROOT)}, timeout_s=60)
-    assert done.returncode == 2 and "gpu07 is none of the nodes under test, which are gpu[01-02]" in done.stderr, (
-        done.stderr
-    )
