@@ -17,6 +17,7 @@ NEEDS = ("vllm", "torch", "ray", "transformers", "click")
 pytestmark = [
     pytest.mark.lab,
     pytest.mark.vllm,
+    pytest.mark.timeout(500),  # a start has 240 s, one that compiles 400: those say what was seen
     pytest.mark.skipif(usable() is not None, reason=str(usable())),
     pytest.mark.skipif(engines.lacks(*NEEDS) is not None, reason=str(engines.lacks(*NEEDS))),
     pytest.mark.skipif(shutil.which("nft", path="/usr/sbin:/sbin:/usr/bin") is None, reason="nft is not installed"),
