@@ -20,7 +20,7 @@ from ncdiag.bandwidth import agent, worker
 from ncdiag.fleet.base import FleetError
 from ncdiag.fleet.remote import INTERPRETERS
 from ncdiag.fleet.sessions import end_session
-from ncdiag.fleet.ssh import CONNECT_TIMEOUT_S, SshFleet
+from ncdiag.fleet.ssh import SshFleet, options
 
 F_SETPIPE_SZ = 1031
 NO_TORCH = 97
@@ -198,18 +198,11 @@ def ssh(
     spec: str, python: str | None, environment: Mapping[str, str], user: str | None, config: str | None
 ) -> list[Way]:
     """One connection a node: OpenSSH with the user's own configuration."""
-    options = [
-        "-oBatchMode=yes",
-        f"-oConnectTimeout={CONNECT_TIMEOUT_S}",
-        "-oServerAliveInterval=5",
-        "-oServerAliveCountMax=3",
-    ]
-    options += ["-F", config] if config else []
-    options += ["-l", user] if user else []
+    chosen = [*options(config), *(["-l", user] if user else [])]
     shell = command(python, environment)
 
     def way(node: str) -> Way:
-        return Way(node, lambda: ProcessLine(["ssh", *options, node, shell]))
+        return Way(node, lambda: ProcessLine(["ssh", *chosen, node, shell]))
 
     return [way(node) for node in SshFleet(spec).nodes]
 

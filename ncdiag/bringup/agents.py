@@ -25,7 +25,7 @@ from ncdiag.bringup.node import MARK, Node
 from ncdiag.fleet import FleetError
 from ncdiag.fleet.remote import INTERPRETERS, NO_PYTHON
 from ncdiag.fleet.sessions import end_session
-from ncdiag.fleet.ssh import CONNECT_TIMEOUT_S, SshFleet
+from ncdiag.fleet.ssh import SshFleet, options
 from ncdiag.processes import stacks
 
 LOADER = """
@@ -202,16 +202,9 @@ def ssh_agents(spec: str, request: Mapping[str, Any], *, user: str | None, confi
     script = _PICK.format(
         interpreters=" ".join(INTERPRETERS), loader=shlex.quote(LOADER.format(module=Agent.module)), no_python=NO_PYTHON
     )
-    options = [
-        "-oBatchMode=yes",
-        f"-oConnectTimeout={CONNECT_TIMEOUT_S}",
-        "-oServerAliveInterval=5",
-        "-oServerAliveCountMax=3",
-        *(["-F", config] if config else []),
-        *(["-l", user] if user else []),
-    ]
+    chosen = [*options(config), *(["-l", user] if user else [])]
     return [
-        Agent(node, ["ssh", *options, node, "sh -c " + shlex.quote(script)], request) for node in SshFleet(spec).nodes
+        Agent(node, ["ssh", *chosen, node, "sh -c " + shlex.quote(script)], request) for node in SshFleet(spec).nodes
     ]
 
 

@@ -103,7 +103,8 @@ node_options = _stack(
             type=Seconds(min=1),
             default=60.0,
             show_default=True,
-            help="Seconds that one node may take.",
+            help="Seconds that one node may take. 64 nodes are asked at a time (NCDIAG_FANOUT), and more while these are silent; "
+            "all together take at most this and 5 s for every 64.",
         ),
     ]
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Set
 
 from ncdiag.fleet.base import FleetError, Progress, Request
@@ -37,6 +38,8 @@ class SshFleet(RemoteFleet):
         only: Set[str] | None = None,
         together: bool = False,
     ) -> dict[str, Answer]:
+        if shutil.which("ssh") is None:
+            raise FleetError("--nodes ssh: ssh is not installed here")
         chosen = [name for name in self.nodes if only is None or name in only]
         return fan_out(
             chosen, command(), packed, timeout_s, progress, options=options(self._config), user=self._user,
@@ -69,6 +72,9 @@ def options(config: str | None) -> list[str]:
         f"-oConnectTimeout={CONNECT_TIMEOUT_S}",
         "-oServerAliveInterval=5",
         "-oServerAliveCountMax=3",
+        "-oRequestTTY=no",  # what goes in and comes out is not for a terminal
+        "-oRemoteCommand=none",
+        "-oClearAllForwardings=yes",  # many connections would want the same ports here
     ]
     return found + (["-F", config] if config else [])
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import replace
 
 from ncdiag.model import Finding, Status, fail, ok, unknown, warn
@@ -145,15 +145,17 @@ def _covered(run: Run, source: str, faulty: bool) -> Iterator[Finding]:
     """What was tested. With faults only where pairs were left out."""
     pairs = {frozenset((trial.source, trial.target)) for trial in trials(run, "tcp")}
     if not pairs:
-        if not faulty:
+        if len(run.reports) < 2:
+            names = fold(run.names[number] for number in run.reports) or "no node"
+            yield unknown(f"no pair of nodes was tested: {names} gave a report", source=source)
+        elif not faulty:
             yield unknown("no pair of nodes was tested: no two agents were up at the same time", source=source,
                           remedy="give it more time with --budget, or see why the nodes are slow to answer")  # fmt: skip
         return
     rounds = 1 + max(test[0] for report in run.reports.values() for test in report["tests"])
-    wanted = run.pairs if run.request["between"] is None else _between(run)
+    wanted = run.pairs if run.request["between"] is None else _between(run, set(range(len(run.members))))
     share = f"{len(pairs)} of {wanted} pairs in {rounds} rounds"
-    missed = "; a fault between one pair alone can be missed: --pairs all tests every pair, --between SET SET those of two sets"
-    missed = missed if len(pairs) < wanted else ""
+    missed = "" if len(pairs) >= wanted else _missed(run, len(pairs))
     observed = {"pairs": len(pairs), "of": run.pairs, "rounds": rounds}
     if faulty:
         if missed:
@@ -169,10 +171,19 @@ def _covered(run: Run, source: str, faulty: bool) -> Iterator[Finding]:
     )
 
 
-def _between(run: Run) -> int:
-    """Pairs of the two sets that were named."""
+def _missed(run: Run, tested: int) -> str:
+    """Why not all pairs were tested, and what that can hide."""
+    there = len(run.reports)
+    able = there * (there - 1) // 2 if run.request["between"] is None else _between(run, set(run.reports))
+    if tested >= able:
+        return "; the others have a node that gave nothing"
+    return "; a fault between one pair alone can be missed: --pairs all tests every pair, --between SET SET those of two sets"
+
+
+def _between(run: Run, there: Set[int]) -> int:
+    """Pairs of the two sets that were named, of the nodes that are `there`."""
     rounds = schedule.rounds(len(run.members), None, between=run.request["between"])
-    return sum(len(pairs) for pairs in rounds)
+    return sum(low in there and high in there for pairs in rounds for low, high in pairs)
 
 
 def _named(run: Run) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import random
 import secrets
 import time
@@ -70,7 +71,7 @@ def test(
         "slot_s": slot_s,
     }  # fmt: skip
     rounds = len(schedule.rounds(len(nodes), limit, between=sides))
-    timeout_s = lead + rounds * slot_s + 10.0
+    timeout_s = math.ceil(lead + rounds * slot_s + 10.0)
     packed = payload.pack_call("ncdiag.reach.agent", request)
     answers = fleet.run(packed, timeout_s, progress, only={one.name for one in nodes}, together=True)
     return list(judge(_gathered(what, nodes, request, answers, timeout_s, labels or {})))
