@@ -1,6 +1,6 @@
 """Captures into fixtures: condense.py FOLDER… writes tests/stacks/gpu (bundles, RAS, recorder dumps), tests/logs/gpu (logs, topologies), truth beside both.
 
-FOLDER holds `nccl` and `vllm` as the drivers left them; of a case in several folders the last one counts. What names the machine or the place
+FOLDER holds `nccl` and `vllm` as the drivers left them; of a case in several folders the last one counts, and cases that are in none stay. What names the machine or the place
 where it ran is replaced; recorder dumps of healthy runs are cut to their last entries.
 """
 
@@ -156,10 +156,13 @@ def main(folders: list[Path]) -> int:
         (STACKS, ("done", "causes", "culprits", "stage", "one_host", "seconds")),
         (LOGS, ("done", "logs", "decidable")),
     ):
-        kept = {name: {key: said[key] for key in keys} for name, said in truths.items() if (place / name).is_dir()}
-        (place / "truth.yaml").write_text(yaml.safe_dump(kept, sort_keys=False, width=160))
+        file = place / "truth.yaml"
+        before = yaml.safe_load(file.read_text()) if file.exists() else {}
+        now = {name: {key: said[key] for key in keys} for name, said in truths.items()}
+        kept = {name: said for name, said in sorted({**before, **now}.items()) if (place / name).is_dir()}
+        file.write_text(yaml.safe_dump(kept, sort_keys=False, width=160))
         print(
-            f"{place}: {len(kept)} cases, {sum(file.stat().st_size for file in place.rglob('*') if file.is_file()) / 1e6:.1f} MB"
+            f"{place}: {len(kept)} cases, {sum(path.stat().st_size for path in place.rglob('*') if path.is_file()) / 1e6:.1f} MB"
         )
     return 0
 

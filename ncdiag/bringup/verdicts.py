@@ -101,7 +101,7 @@ def failure(
     if (
         first is not None
         and first.role not in ("api-server", "launcher")
-        and (not causes or causes[0].cause in _GENERIC)
+        and (not causes or causes[0].cause in _GENERIC or _called_slow(first, causes[0]))
     ):
         causes = _ended_first(first, causes, oom.get(first.node, 0))
     if causes:
@@ -117,6 +117,12 @@ def _before(causes: Sequence[Cause], died: Cause) -> bool:
     told = [item for cause in causes if cause.cause == "engine-exception" for item in cause.evidence[:1]]
     end = died.evidence[0]
     return any(item.source == end.source and (item.line or 0) < (end.line or 0) for item in told)
+
+
+def _called_slow(first: Row, cause: Cause) -> bool:
+    """The log shows only that others wait for it: who has ended is not late."""
+    rank = cause.where.get("rank")
+    return cause.cause == "slow-load-peer-timeout" and cause.confidence == "possible" and str(rank) == str(first.rank)
 
 
 def _ended_first(first: Row, causes: list[Cause], oom_kills: int) -> list[Cause]:
@@ -136,7 +142,9 @@ def _ended_first(first: Row, causes: list[Cause], oom_kills: int) -> list[Cause]
         evidence.insert(0, Evidence(f"/proc/vmstat of {first.node}", f"oom_kill rose by {oom_kills} since the start"))
         summary = f"{first.name} ({first.node}, pid {first.pid}) ended first, when the kernel of its node ended a process for want of memory"
         return [Cause("host-memory-oom", "likely", summary, place, evidence, [], REMEDIES["host-memory-oom"])]
-    rest = [cause for cause in causes if cause.cause not in ("rank-died", "unresolved")]
+    rest = [
+        cause for cause in causes if cause.cause not in ("rank-died", "unresolved") and not _called_slow(first, cause)
+    ]
     return [Cause("rank-died", "likely", summary, place, evidence, [], _READ_KERNEL), *rest]
 
 

@@ -86,6 +86,24 @@ def test_without_an_error_in_any_log_the_rank_that_ended_first_is_named() -> Non
     assert cause.cause == "host-memory-oom"
 
 
+def test_a_rank_that_has_ended_is_not_called_late() -> None:
+    """The others' log shows only that they are further: weights loaded here, not there."""
+    output = Output()
+    output.feed(
+        False,
+        b"(Worker_TP1 pid=101) INFO 01-02 10:00:04 [gpu_model_runner.py:68] Starting to load model /models/m...\n"
+        b"(Worker_TP0 pid=100) INFO 01-02 10:00:04 [gpu_model_runner.py:68] Starting to load model /models/m...\n"
+        b"(Worker_TP0 pid=100) INFO 01-02 10:00:04 [default_loader.py:501] Loading weights took 0.05 seconds\n",
+    )
+    states = [worker("a", 0, letter="gone"), worker("a", 1, letter="gone")]
+    answers = [answer("a", *states)]
+    (cause, *rest) = failure(answers, states, output, ended({("a", 100): 8.9, ("a", 101): 3.2}, *states), 1, {})
+    assert (cause.cause, cause.where["rank"]) == ("rank-died", 1)
+    assert "slow-load-peer-timeout" not in {other.cause for other in rest}
+    (cause, *_) = failure(answers, states, output, ended({}, *states), 1, {})
+    assert (cause.cause, cause.confidence) == ("slow-load-peer-timeout", "possible")
+
+
 def test_ends_that_only_looks_tell_are_not_put_into_an_order() -> None:
     states = [worker("a", 0, letter="gone"), worker("b", 1, letter="gone")]
     (cause, *_) = failure([answer("a", states[0]), answer("b", states[1])], states, Output(), ended({}, *states), 1, {})

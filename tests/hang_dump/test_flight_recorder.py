@@ -192,3 +192,33 @@ def test_the_verdict_rests_on_them() -> None:
         and differs.cause.cause == "collective-desync"
         and [row.rank for row in differs.culprits] == [2]
     )
+
+
+def timed(last: int, created_s: float, written_s: float) -> dict[str, Any]:
+    """One collective every 0.1 s, the last one at `created_s`."""
+    entries = [
+        entry(n, time_created_ns=int((created_s - (last - n) / 10) * 1e9)) for n in range(max(last - 30, 1), last + 1)
+    ]
+    return {**dump(entries), "written_s": written_s}
+
+
+@pytest.mark.parametrize(
+    ("waited_s", "behind"),
+    [(0.0, []), (5.0, []), (20.0, [0, 1, 2])],
+    ids=["written-at-once", "written-late", "stands"],
+)
+def test_ranks_of_a_job_that_goes_on_are_not_behind_for_being_asked_earlier(waited_s: float, behind: list[int]) -> None:
+    """As on 8 H200 ranks: looked at within 0.8 s of each other, 11 collectives apart, written 4 to 6 s later."""
+    lasts = {0: 549, 1: 556, 2: 549, 3: 560}
+    dumps = {rank: timed(last, 1000 + last / 10, 1056 + waited_s) for rank, last in lasts.items()}
+    (report,) = recorder.compare(dumps)
+    assert report.behind == behind
+
+
+def test_a_dump_of_an_earlier_moment_does_not_make_its_rank_the_one_behind() -> None:
+    dumps = {0: timed(60, 1006.0, 1007.0), 1: timed(900, 1090.0, 1100.0), 2: timed(900, 1090.0, 1100.0)}
+    (report,) = recorder.compare(dumps)
+    assert report.behind == []
+    dumps[0]["written_s"] = 1100.0  # looked at when the others were
+    (report,) = recorder.compare(dumps)
+    assert report.behind == [0]

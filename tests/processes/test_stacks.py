@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import os
 import shutil
 import signal
@@ -17,6 +18,23 @@ from ncdiag.processes import stacks
 from ncdiag.processes.denied import way_out
 from ncdiag.processes.kernel import look
 from tests.processes.programs import BUSY, LOCK, running
+
+
+def test_the_program_of_a_package_that_was_installed_into_a_folder_is_found(tmp_path: Path) -> None:
+    """`pip install --target`: its record points elsewhere, and nothing is in PATH."""
+    package = importlib.metadata.distribution("py-spy")
+    program = stacks.py_spy()
+    assert program is not None
+    record = next(Path(str(package.locate_file(file))) for file in package.files or () if file.name == "METADATA")
+    shutil.copytree(record.parent, tmp_path / record.parent.name)
+    (tmp_path / "bin").mkdir()
+    shutil.copy(program, tmp_path / "bin" / "py-spy")
+    interpreter = tmp_path / "python"
+    interpreter.symlink_to(Path(sys.executable).resolve())
+    code = "from ncdiag.processes import stacks; print(stacks.py_spy())"
+    environ = {"PATH": "/nowhere", "PYTHONPATH": f"{tmp_path}:{Path(stacks.__file__).parents[2]}"}
+    done = subprocess.run([str(interpreter), "-c", code], env=environ, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == str(tmp_path / "bin" / "py-spy")
 
 
 def main_frames(read: stacks.Stacks) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ncdiag.model import Frame
-from ncdiag.stages import STAGES, WAITING, describe, order, stage_of_log_line, stage_of_threads
+from ncdiag.stages import STAGES, WAITING, describe, order, stage_of_log, stage_of_log_line, stage_of_threads
 from ncdiag.stages.match import function
 from ncdiag.stages.waits import wait_of_kernel
 
@@ -301,6 +301,30 @@ LINES = {
 @pytest.mark.parametrize("line", LINES)
 def test_log_line(line: str) -> None:
     assert stage_of_log_line(line) == LINES[line]
+
+
+BEGUN = [
+    "n:7:7 [0] NCCL INFO Bootstrap: Using eth0:192.0.2.1<0>",
+    "n:7:7 [0] NCCL INFO ncclCommInitRank comm 0x1 rank 0 nranks 2 - Init START",
+]
+MADE = [*BEGUN, "n:7:7 [0] NCCL INFO ncclCommInitRank comm 0x1 rank 0 nranks 2 - Init COMPLETE"]
+USED = ["n:7:7 [0] NCCL INFO NET/Socket : Connected to proxy", "n:7:7 [0] NCCL INFO Connected all rings"]
+
+
+@pytest.mark.parametrize(
+    ("lines", "stage"),
+    [
+        ([], None),
+        (BEGUN, "nccl-init"),
+        (MADE, None),
+        ([*MADE, *USED], None),
+        ([*MADE, *BEGUN], "nccl-init"),
+        ([*MADE, "INFO Starting to load model /models/m..."], "load-weights"),
+        (["INFO Starting to load model /models/m...", *MADE], None),
+    ],
+)
+def test_a_communicator_that_is_made_is_no_stage(lines: list[str], stage: str | None) -> None:
+    assert stage_of_log(lines) == stage
 
 
 def test_order_and_words() -> None:

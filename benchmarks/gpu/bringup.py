@@ -1,0 +1,147 @@
+"""`ncdiag bringup` of real vLLM on this machine's GPUs: bringup.py FOLDER --model MODEL --vllm PROGRAM [CASE…].
+
+Healthy starts with one GPU a rank, and starts whose second worker is stopped, killed, or finds its GPU's memory taken. FOLDER/CASE holds the
+command's output, ncdiag's words, its JSON, its HTML report and its timeline; summary.json what matters.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+HOLDER = "import torch, time; n = torch.cuda.mem_get_info(%d)[0] - (400 << 20); x = torch.empty(n, dtype=torch.uint8, device='cuda:%d'); print('held', flush=True); time.sleep(600)"
+ENGINE = [
+    "--served-model-name",
+    "tiny",
+    "--dtype",
+    "bfloat16",
+    "--max-model-len",
+    "512",
+    "--max-num-seqs",
+    "4",
+    "--max-num-batched-tokens",
+    "512",
+]
+LIMIT_S = 110
+
+
+@dataclass(frozen=True)
+class Case:
+    name: str
+    done: str
+    cause: str = ""
+    """What it has to say; empty: it comes up."""
+    ranks: int = 2
+    signal: int = 0
+    """Sent to the worker of rank 1 as soon as it bears its name."""
+    taken: bool = False
+    engine: tuple[str, ...] = (
+        "--enforce-eager",
+        "--kv-cache-memory-bytes",
+        str(256 << 20),
+        "--gpu-memory-utilization",
+        "0.1",
+    )
+    options: tuple[str, ...] = ()
+
+
+CASES = (
+    Case("healthy", "becomes ready"),
+    Case("healthy-four", "becomes ready on four GPUs", ranks=4),
+    Case("healthy-graphs", "becomes ready, with torch.compile and CUDA graphs", engine=("--kv-cache-memory-bytes", str(256 << 20), "--gpu-memory-utilization", "0.1")),
+    Case("stopped-worker", "SIGSTOP to the worker of rank 1", "rank-stopped", signal=signal.SIGSTOP, options=("--stall-after", "12", "--on-stall", "stop")),
+    Case("killed-worker", "SIGKILL to the worker of rank 1", "rank-died", signal=signal.SIGKILL),
+    Case("memory-taken", "another program holds the memory of GPU 1", "gpu-memory-occupied", taken=True, engine=("--enforce-eager", "--gpu-memory-utilization", "0.5"),
+         options=("--no-preflight",)),
+)  # fmt: skip
+
+
+def worker(of: int) -> psutil.Process | None:
+    """The worker of rank 1 below a process."""
+    with contextlib.suppress(psutil.Error):
+        for process in psutil.Process(of).children(recursive=True):
+            with contextlib.suppress(psutil.Error):
+                if "Worker_TP1" in " ".join(process.cmdline()):
+                    return process
+    return None
+
+
+def play(case: Case, options: argparse.Namespace) -> dict[str, Any]:
+    place = options.folder / case.name
+    place.mkdir(parents=True, exist_ok=True)
+    holder = None
+    if case.taken:
+        code = HOLDER.replace("%d", "1")
+        holder = subprocess.Popen([options.python, "-c", code], stdout=subprocess.PIPE, text=True)
+        assert holder.stdout
+        holder.stdout.readline()
+    argv = [sys.executable, "-m", "ncdiag", "bringup", "--then", "stop", "--timeout", str(LIMIT_S), *case.options]
+    argv += ["--quiet-child", str(place / "engine.log"), "--timeline", str(place / "timeline.json"), "--format", "json"]
+    argv += ["-o", str(place / "result.json"), "--", options.python, options.vllm, "serve", options.model]
+    argv += ["--port", "8123", "--tensor-parallel-size", str(case.ranks), *ENGINE, *case.engine]
+    began = time.monotonic()
+    try:
+        with (place / "said.txt").open("w") as said:
+            process = subprocess.Popen(argv, stdout=said, stderr=said, cwd=ROOT)
+            acted = None
+            while process.poll() is None and time.monotonic() - began < LIMIT_S + 60:
+                found = worker(process.pid) if case.signal and acted is None else None
+                if found is not None:
+                    found.send_signal(case.signal)
+                    acted = round(time.monotonic() - began, 1)
+                time.sleep(0.1)
+            if process.poll() is None:
+                process.kill()
+            process.wait()
+    finally:
+        if holder is not None:
+            holder.kill()
+            holder.wait()
+    result: dict[str, Any] = {"done": case.done, "exit": process.returncode, "seconds": round(time.monotonic() - began, 1), "acted": acted}  # fmt: skip
+    with contextlib.suppress(OSError, ValueError):
+        found = json.loads((place / "result.json").read_text())
+        causes = [
+            {key: cause.get(key) for key in ("cause", "confidence", "where", "summary")}
+            for cause in found.get("causes") or ()
+        ]
+        result.update(state=found.get("state"), causes=causes[:3], right=(causes[0]["cause"] if causes else "") == case.cause)  # fmt: skip
+    return result
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("names", nargs="*")
+    parser.add_argument("--model", required=True)
+    parser.add_argument("--vllm", required=True, help="vLLM's program")
+    parser.add_argument("--python", default=sys.executable, help="an interpreter with vLLM")
+    parser.add_argument("--until", type=float, default=400, help="seconds after which no further case is started")
+    options = parser.parse_args()
+    os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_OFFLINE="1", VLLM_NO_USAGE_STATS="1", DO_NOT_TRACK="1")
+    began, summary = time.monotonic(), {}
+    for case in CASES:
+        if options.names and case.name not in options.names:
+            continue
+        if time.monotonic() - began > options.until:
+            print(f"left out, no time: {case.name}", flush=True)
+            continue
+        summary[case.name] = play(case, options)
+        print(case.name, json.dumps(summary[case.name])[:900], flush=True)
+        (options.folder / "summary.json").write_text(json.dumps(summary, indent=1))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
