@@ -35,8 +35,3 @@ def read(message: bytes) -> Optional[Said]:
         call, pointer, int(rank), int(nranks), int(cuda), int(nvml) if nvml else None, bus, comm_id, parent,
         int(color, 16 if color.startswith("0x") else 10) if color else None, what,
     )  # fmt: skip
-
-
-def identity(message: bytes) -> bytes:
-    """The text that Init START and Init COMPLETE of one communicator share."""
-    return message[message.find(b"comm 0x") : message.rfind(b"- Init ")].rstrip()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections import Counter
 from typing import Any, Dict, List, Optional, Tuple
 
 from .. import nodeset
@@ -149,15 +150,17 @@ def _count_transports(communicator: Communicator, ranks: List[RankState]) -> Non
     nvls = sum([rank.facts.nvls_used for rank in ranks])
     if nvls:
         communicator.transports["NVLS"] = nvls
-    everywhere, between = communicator.transports, communicator.between_nodes
+    everywhere: List[str] = []
+    between: List[str] = []
     for rank in ranks:
         here = rank.process.facts.host
         for peer, _, _, way in rank.link_keys():
-            name = way.name
-            everywhere[name] = everywhere.get(name, 0) + 1
+            everywhere.append(way.name)
             there = node.get(peer)
             if there != here and there and here:
-                between[name] = between.get(name, 0) + 1
+                between.append(way.name)
+    communicator.transports.update(Counter(everywhere))
+    communicator.between_nodes.update(Counter(between))
 
 
 def spread(ranks: List[RankState], memory: Dict[Alike, Spread]) -> Spread:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 import re
-from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Tuple
 
 LINE_LIMIT = 64 * 1024  # bytes of a line that are read; the rest of a longer one is dropped
 BLOCK = 128 * 1024  # bytes worked on at a time; a size that stays in the cache of one core
@@ -64,30 +64,34 @@ class Lines:
         self.skipping = False  # inside a line that is longer than the limit
         self.cut = 0  # such lines
 
-    def feed(self, data: bytes) -> Iterator[List[bytes]]:
-        """Yield lists of complete lines with their newlines. The unfinished last one is kept for the next call, at most LINE_LIMIT bytes of it."""
-        step = BLOCK if len(data) > 2 * BLOCK else len(data) or 1
-        for start in range(0, len(data), step):
-            piece = data[start : start + step]
+    def feed(self, data: bytes) -> Iterator[Tuple[Iterable[bytes], int]]:
+        """Yield complete lines with their newlines, and how many. The unfinished last one is kept for the next call, at most LINE_LIMIT bytes of it.
+
+        Most are an open BytesIO: lines that are made one by one stay in the cache, and those of a list do not.
+        """
+        start, size = 0, len(data)
+        while start < size:
             if self.skipping:
-                end = piece.find(b"\n")
-                if end < 0:
-                    continue
+                start = data.find(b"\n", start)
+                if start < 0:
+                    return
                 self.skipping = False
-                piece = piece[end:]
-            if _dirty(piece) or _dirty(self.rest):
-                end = piece.rfind(b"\n") + 1
-                lines = split(clean(self.rest + piece[:end])) if end else []
-                self._keep(piece[end:] if end else self.rest + piece)
+            stop = start + BLOCK if size - start > 2 * BLOCK else size
+            end = data.rfind(b"\n", start, stop) + 1
+            if not end:
+                self._keep(self.rest + data[start:stop])
+                start = stop
+                continue
+            block = clean(self.rest + data[start:end])
+            self.rest, start = b"", end
+            if _may_be_long(block):
+                yield self._shortened(split(block))
             else:
-                lines = split(piece)
-                lines[0] = self.rest + lines[0]
-                self._keep(lines.pop() if not lines[-1].endswith(b"\n") else b"")
-            if lines and (len(lines[0]) > LINE_LIMIT or _may_be_long(piece)) and max(map(len, lines)) > LINE_LIMIT + 1:
-                self.cut += sum(len(line) > LINE_LIMIT + 1 for line in lines)
-                lines = [line if len(line) <= LINE_LIMIT + 1 else line[:LINE_LIMIT] + b"\n" for line in lines]
-            if lines:
-                yield lines
+                yield io.BytesIO(block), block.count(b"\n")
+
+    def _shortened(self, lines: List[bytes]) -> Tuple[List[bytes], int]:
+        self.cut += sum(len(line) > LINE_LIMIT + 1 for line in lines)
+        return [line if len(line) <= LINE_LIMIT + 1 else line[:LINE_LIMIT] + b"\n" for line in lines], len(lines)
 
     def _keep(self, rest: bytes) -> None:
         self.skipping = len(rest) > LINE_LIMIT
@@ -172,7 +176,7 @@ _TIME = re.compile(r"\d{4}[-/]\d\d[-/]\d\d[ T]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?|(?<
 def label(before: str) -> Dict[str, Any]:
     """What a launcher's prefix says: {"by": "mpirun", "rank": 3}. Empty when there is none that is known."""
     before = before[-300:]
-    for by, pattern in _LABELS:
+    for by, pattern in _LABELS if before else ():
         match = pattern.search(before)
         if match:
             found = {

@@ -20,11 +20,14 @@ Action = Union[Mark, Deed]
 
 def setting(thread: Thread, at: At, name: str, value: str) -> None:
     process = thread.process
-    if len(process.facts.settings) >= SETTINGS_LIMIT:
+    settings = process.facts.settings
+    if len(settings) >= SETTINGS_LIMIT:
         return
-    process.facts.settings[name] = value
-    process.notes.setdefault(name, at)
-    process.mark(state.LOADED)
+    settings[name] = value
+    if name not in process.notes:
+        process.notes[name] = at
+    if process.seen < state.LOADED:
+        process.seen = state.LOADED
 
 
 def driver(thread: Thread, at: At, version: int) -> None:

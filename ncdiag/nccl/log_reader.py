@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from typing import Dict, List, Optional, Tuple, TypeVar
+from typing import Dict, Iterable, List, Optional, Tuple, TypeVar
 
 from . import events, log_actions, messages, shortcuts, transports
 from . import log_state as state
@@ -37,13 +37,14 @@ class LogReader:
         self._nobody = voice_of(nobody, b"\n", b"\n")  # as no line begins
         self._marks: Dict[bytes, log_actions.Mark] = {}  # what messages say
         self._actions: Dict[bytes, log_actions.Deed] = {}
+        self._ring = b""  # the last one read
 
     def begin(self, source: Source) -> None:
         """What is read from here on belongs to that source."""
         self._source = source
         self.speakers.begin_source()
 
-    def read(self, lines: List[bytes], number: int) -> None:
+    def read(self, lines: Iterable[bytes], number: int) -> None:
         """The hot loop. `lines`: with their newlines; `number`: of the first one.
 
         Most lines go on with what the last speaker says, most of those are channel lines, and most of those differ from an earlier one in the number
@@ -88,7 +89,10 @@ class LogReader:
                 if voice is None:
                     links = thread.links
                     continue
-                thread.spoke(said, source, last_number, last)
+                at = thread.at
+                thread.lines += said
+                if at[1] <= last_number or at[0] != source:
+                    thread.at = source, last_number, last[kept]
                 thread, channel, channel_of, tail_of, info, info_of, five_of, message_of = voice
                 links, said, last, last_number = thread.links, 0, text, number
                 if reader is channels and text[channel_of] == channel:
@@ -103,9 +107,12 @@ class LogReader:
             if reader is None:
                 seen = marks.get(message)
                 if seen is not None:
-                    rank = thread.rank
-                    if seen and (rank is None or rank.seen < seen):
-                        log_actions.mark(thread, (source, number, text[kept]), seen)
+                    if seen:
+                        rank = thread.rank
+                        if rank is None:
+                            log_actions.mark(thread, (source, number, text[kept]), seen)
+                        elif rank.seen < seen:
+                            rank.seen, rank.at = seen, (source, number, text[kept])
                     said, last, last_number = said + 1, text, number
                     continue
                 action = actions.get(message)
@@ -131,14 +138,23 @@ class LogReader:
 
     def _channel(self, thread: Thread, tail: bytes, at: At) -> None:
         """A channel line that is new for its rank. `tail`: from the channel's digits on."""
-        seen = transports.read(tail[2:])
+        rest = tail[2:]
+        if rest == self._ring:  # the same on most channels
+            self._ring_line(thread, tail[:2])
+            return
+        seen = transports.read(rest)
         if seen is None:
             self._odd_channel(thread, tail, at)
             return
         owner, _, _, rest = seen
         process, rank = thread.process, thread.rank
-        stranger = rank is not None and rank.number != owner
-        links = process.strangers if stranger else thread.links
+        if rank is None or rank.number == owner:
+            links = thread.links
+            rank = rank or process.guess(thread.dev)
+            if rank is not None and rank.seen < state.CONNECTING and (rest in links or len(links) < LINKS_LIMIT):
+                rank.seen, rank.at = state.CONNECTING, _kept(at)
+        else:
+            links = process.strangers
         if rest in links:
             next(links[rest])
         elif len(links) < LINKS_LIMIT:
@@ -147,11 +163,6 @@ class LogReader:
                 process.seen_links[rest] = seen, _kept(at)
         else:
             thread.links_left_out += 1
-            return
-        if not stranger:
-            rank = rank or process.guess(thread.dev)
-            if rank is not None and rank.seen < state.CONNECTING:
-                rank.mark(state.CONNECTING, _kept(at))
 
     def _odd_channel(self, thread: Thread, tail: bytes, at: At) -> None:
         """A ring, a line of several records, one that Ray has folded, or a cut one."""
@@ -165,9 +176,14 @@ class LogReader:
             if transports.read(rest) is not None:
                 self._channel(thread, tail[:2] + rest, at)
                 return
-        rank = thread.current() if tail[:2].isdigit() and transports.is_ring(rest) else None
+        if transports.is_ring(rest):
+            self._ring = rest
+            self._ring_line(thread, tail[:2])
+
+    def _ring_line(self, thread: Thread, channel: bytes) -> None:
+        rank = thread.current() if channel.isdigit() else None
         if rank is not None and len(rank.rings) < 256:
-            rank.rings[int(tail[:2])] = rest
+            rank.rings[int(channel)] = self._ring
 
     def _info(self, thread: Thread, message: bytes, at: At) -> bool:
         """A message that is not known yet. False: the line holds several records, which were read."""
@@ -203,7 +219,7 @@ class LogReader:
                 return
             head, message = text[: records[0].start()], self._unrepeated(text[records[0].end() :])
             at = _kept(at)
-            thread = self.speakers.voice(head, at).thread
+            thread = self.speakers.voice(head, at)[0]
             thread.spoke(1, *at)
             self.events.add(thread, head, level, message, at)
         else:

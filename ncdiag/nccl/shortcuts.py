@@ -25,22 +25,23 @@ def channel(thread: Thread, at: At, message: bytes) -> bool:
 
 def _comm(thread: Thread, at: At, message: bytes) -> bool:
     by_text = thread.process.by_text
-    if message.endswith(b"- Init COMPLETE"):  # repeats the text of Init START
-        rank = by_text.pop(comm_lines.identity(message), None)
+    end = message[-9:]
+    if end == b" COMPLETE":  # repeats the text of Init START
+        rank = by_text.pop(message[:-9], None)
         if rank is None or rank.complete:
             return False
         rank.complete = True
         rank.mark(state.COMPLETE, at)
         thread.begin(rank)
         return True
-    if message.endswith(b"- Init START"):
+    if end == b"nit START":
         said = None if b"NCCL " in message else comm_lines.read(message)
         if said is None:
             return False
         rank = do.comm(thread, at, *said)
         if rank is not None:
-            text = comm_lines.identity(message)
-            by_text[text] = by_text[text.partition(b" nranks ")[0]] = rank
+            begin = message.find(b"comm 0x")
+            by_text[message[:-6]] = by_text[message[begin : message.find(b" nranks ", begin)]] = rank
         return True
     who, found, numbers = message.partition(b" nRanks ")
     size = messages.size(numbers) if found else None
