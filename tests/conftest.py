@@ -14,8 +14,8 @@ ONE_AT_A_TIME = (
     "tests/processes/",
 )
 """With several workers (`-n`) these keep to one: two clusters at once on two cores would measure each other."""
-SMALL = "tests/lab/test_bringup_gloo"
-"""Small jobs that mostly wait: the other worker takes them while the first has the engines, and has its own tests afterwards."""
+SMALL = ("tests/lab/test_bringup_gloo", "tests/lab/test_reach")
+"""These mostly wait: the other worker takes them while the first has the rest, and has its own tests afterwards."""
 
 settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("busy")
