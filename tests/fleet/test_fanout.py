@@ -102,9 +102,9 @@ def test_the_reason_is_read_even_at_the_last_moment(mark: str) -> None:
 
 
 def test_silent_nodes_keep_no_others_waiting(mark: str) -> None:
-    """4 waves of 64 that take their time one after the other would take 12 s."""
-    answers, took = ran(f"sleep {mark}", nodes=200, timeout_s=3)
-    assert took < 9 and {answer.rc for answer in answers.values()} == {None} and gone(mark)
+    """4 waves of 64 that take their time one after the other would take 20 s."""
+    answers, took = ran(f"sleep {mark}", nodes=200, timeout_s=5)
+    assert took < 16 and {answer.rc for answer in answers.values()} == {None} and gone(mark)
 
 
 def test_a_limit_of_the_fanout_is_never_passed(mark: str, monkeypatch: pytest.MonkeyPatch) -> None:
