@@ -55,59 +55,58 @@ def output_options(*formats: str) -> Callable[[F], F]:
     )
 
 
-node_options = _stack(
-    [
-        click.option(
-            "--nodes",
-            default="local",
-            show_default=True,
-            metavar="WHERE",
-            help="Which nodes: local, ssh:NODESET (as gpu[01-16]!gpu03,login), ssh:@HOSTFILE, ray, ray:ADDRESS, slurm (this allocation), "
-            "slurm:JOBID, k8s:NAMESPACE/SELECTOR, file:SNAPSHOT or file:TREE.",
-        ),
-        click.option(
-            "--ssh-user", metavar="USER", help="Log in as this user; default: as OpenSSH's configuration says."
-        ),
-        click.option(
-            "--ssh-config",
-            type=InputFile(exists=True),
-            help="A configuration of OpenSSH other than your own (jump hosts, keys, names).",
-        ),
-        click.option(
-            "--only", multiple=True, metavar="PROBE", help="Run only this probe. May be given more than once."
-        ),
-        click.option(
-            "--skip", multiple=True, metavar="PROBE", help="Leave this probe out. May be given more than once."
-        ),
-        click.option(
-            "--probes",
-            "folders",
-            multiple=True,
-            type=click.Path(file_okay=False),
-            metavar="DIR",
-            help="A folder with probes of your own.",
-        ),
-        click.option(
-            "--pid",
-            type=int,
-            metavar="PID",
-            help="A running process of the engine: its environment and libraries are read.",
-        ),
-        click.option(
-            "--python", metavar="PATH", help="The engine's interpreter, when it is not this one and not running."
-        ),
-        click.option("--env-file", type=InputFile(), help="NAME=VALUE lines that the engine will be started with."),
-        click.option(
-            "--timeout",
-            "timeout_s",
-            type=Seconds(min=1),
-            default=60.0,
-            show_default=True,
-            help="Seconds that one node may take. 64 nodes are asked at a time (NCDIAG_FANOUT), and more while these are silent; "
-            "all together take at most this and 5 s for every 64.",
-        ),
-    ]
-)
+_WHERE = [
+    click.option(
+        "--nodes",
+        default="local",
+        show_default=True,
+        metavar="WHERE",
+        help="Which nodes: local, ssh:NODESET (as gpu[01-16]!gpu03,login), ssh:@HOSTFILE, ray, ray:ADDRESS, slurm (this allocation), "
+        "slurm:JOBID, k8s:NAMESPACE/SELECTOR, file:SNAPSHOT or file:TREE.",
+    ),
+    click.option("--ssh-user", metavar="USER", help="Log in as this user; default: as OpenSSH's configuration says."),
+    click.option(
+        "--ssh-config",
+        type=InputFile(exists=True),
+        help="A configuration of OpenSSH other than your own (jump hosts, keys, names).",
+    ),
+]
+_CHOICE = [
+    click.option("--only", multiple=True, metavar="PROBE", help="Run only this probe. May be given more than once."),
+    click.option("--skip", multiple=True, metavar="PROBE", help="Leave this probe out. May be given more than once."),
+]
+_ENGINE = [
+    click.option(
+        "--probes",
+        "folders",
+        multiple=True,
+        type=click.Path(file_okay=False),
+        metavar="DIR",
+        help="A folder with probes of your own.",
+    ),
+    click.option(
+        "--pid",
+        type=int,
+        metavar="PID",
+        help="A running process of the engine: its environment and libraries are read.",
+    ),
+    click.option("--python", metavar="PATH", help="The engine's interpreter, when it is not this one and not running."),
+    click.option("--env-file", type=InputFile(), help="NAME=VALUE lines that the engine will be started with."),
+    click.option(
+        "--timeout",
+        "timeout_s",
+        type=Seconds(min=1),
+        default=60.0,
+        show_default=True,
+        help="Seconds that one node may take. 64 nodes are asked at a time (NCDIAG_FANOUT), and more while these are silent; "
+        "all together take at most this and 5 s for every 64.",
+    ),
+]
+
+node_options = _stack([*_WHERE, *_CHOICE, *_ENGINE])
+
+reached_options = _stack([*_WHERE, *_ENGINE])
+"""Where no probes are chosen."""
 
 plan_options = _stack(
     [

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from ncdiag.cli.gather import choose_probes, gather, live_nodes, reach
-from ncdiag.cli.options import FORMATS, fail_on_option, node_options, output_options
+from ncdiag.cli.options import FORMATS, fail_on_option, output_options, reached_options
 from ncdiag.cli.showing import write_findings
 from ncdiag.cli.types import Seconds
 from ncdiag.fleet.base import FleetError
@@ -58,7 +58,7 @@ def wanted(
 
 
 @click.command()
-@node_options
+@reached_options
 @click.option(
     "--port",
     "ports",
