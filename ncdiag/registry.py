@@ -84,6 +84,8 @@ def _take(found: ProbeSet, name: str, loader: Callable[[], ModuleType]) -> None:
 
 
 def _load_file(path: str) -> ModuleType:
+    if not os.path.isfile(path):
+        raise ImportError("%s is not a regular file" % path)
     name = "ncdiag_user_probe_" + os.path.basename(path)[:-3]
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:

@@ -42,17 +42,17 @@ class FileFleet(Fleet):
                 name = name.removesuffix(ending)
             return [collect(Recorded(open_tree(path), name), request.probes, budget_s=request.node_timeout_s)]
         except FileNotFoundError as error:
-            raise FleetError(f"--nodes file:{path}: no such file or folder") from error
+            raise FleetError(f"cannot read {path}: no such file or folder") from error
         except OSError as error:
-            raise FleetError(f"--nodes file:{path}: {error.strerror or error}") from error
+            raise FleetError(f"cannot read {path}: {error.strerror or error}") from error
         except ValueError as error:
-            raise FleetError(f"--nodes file:{path}: {str(error).removeprefix(f'{path}: ')}") from error
+            raise FleetError(f"cannot read {path}: {str(error).removeprefix(f'{path}: ')}") from error
 
 
 def load_snapshot(path: str) -> Snapshot:
     """The snapshot in a JSON file. Raises ValueError in one sentence."""
     if not os.path.getsize(path):
-        raise ValueError("is empty")
+        raise ValueError("it is empty")
     if os.path.getsize(path) > MAX_SNAPSHOT_BYTES:
         raise ValueError(f"larger than {MAX_SNAPSHOT_BYTES >> 20} MiB")
     with open(path, encoding="utf-8") as file:

@@ -15,6 +15,7 @@ import pytest
 
 from ncdiag.cli import COMMANDS, cli
 from ncdiag.cli.types import MAX_S, InputFile, Number, OutputFile, Seconds
+from ncdiag.registry import load
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -159,3 +160,9 @@ def test_a_pipe_ends_every_command_at_once(argv: list[str], tmp_path: Path) -> N
 def test_a_dash_is_stdout(tmp_path: Path) -> None:
     done = ncdiag("preflight", "--only", "platform", "--format", "json", "-o", "-", cwd=tmp_path)
     assert done.stdout.startswith("{") and not (tmp_path / "-").exists()
+
+
+def test_a_pipe_among_a_users_own_probes_is_said_and_stops_nothing(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "own.py")
+    found = load([str(tmp_path)])
+    assert "own.py is not a regular file" in found.broken["own"] and "shm" in found

@@ -115,7 +115,7 @@ def test_what_was_not_captured(tmp_path: Path, name: str, content: bytes | None,
         (tmp_path / name).write_bytes(content)
     with pytest.raises(FleetError, match=message) as caught:
         open_fleet(f"file:{tmp_path}/{name}").collect(Request([]), lambda node, probe: None)
-    assert f"--nodes file:{tmp_path}/{name}: " in str(caught.value) and "\n" not in str(caught.value)
+    assert f"cannot read {tmp_path}/{name}: " in str(caught.value) and "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("path", ["/dev/null", "/dev/zero"])
