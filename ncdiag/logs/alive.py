@@ -122,6 +122,9 @@ class Life:
             runs.append(Run(line.order))
         return False
 
+    def routine(self, line: Line) -> bool:
+        return trains(line.text) or _ANSWER.search(line.text) is not None
+
     def _count(self, line: Line) -> None:
         number = _NUMBER.search(line.text)
         if number is not None:

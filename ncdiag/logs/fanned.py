@@ -24,7 +24,7 @@ _PREFIXED = re.compile(rb"(" + _NAME + rb"):(?: (?! *\d+%\|)|$)")  # no progress
 _ANSIBLE = re.compile(rb"(" + _NAME + rb") \| (?:CHANGED|SUCCESS|FAILED|UNREACHABLE!)(?: \| rc=-?\d+ >>| => \{)")
 _DASHES = re.compile(rb"-{15,16}\s*$")
 _NODES = re.compile(rb"(?=\S*\d)([A-Za-z][\w.,\[\]-]{0,200})(?: \(\d+\))?\s*$")
-_NO_HOSTS = re.compile(rb"(?i)(?:error|warn(?:ing)?|info|debug|critical|fatal|notice|note|trace|bash|sh|sudo|ssh|srun|slurmstepd|ls|cat|kernel|rank\d*|default\d*|trainer\d*)$")  # fmt: skip
+_NO_HOSTS = re.compile(rb"(?i)(?:error|warn(?:ing)?|info|debug|critical|fatal|notice|note|trace|bash|sh|sudo|ssh|srun|slurmstepd|ls|cat|kernel|rank\d*|default\d*|trainer\d*|epoch|steps?|iter(?:ation)?|loss|train(?:ing)?|val(?:idation)?|eval)$")  # fmt: skip
 
 
 @dataclass

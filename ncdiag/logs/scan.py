@@ -11,10 +11,11 @@ import functools
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from ncdiag.explain import Signal
 from ncdiag.logs.model import Line, Rule, signal, split_prefix, without_guesses
+from ncdiag.logs.routine import Routine
 from ncdiag.nccl.lines import clean
 
 LINE_LIMIT = 64 * 1024  # bytes of a line that are read
@@ -65,6 +66,15 @@ class Reader(Protocol):
 
     def signals(self) -> Iterable[Signal]:
         """What all blocks together say."""
+        ...
+
+
+@runtime_checkable
+class Summing(Reader, Protocol):
+    """A reader of single lines that a job prints again and again."""
+
+    def routine(self, line: Line) -> bool:
+        """Whether of many lines in a row that differ from this one in numbers only, the first and the last few say all (see `routine`)."""
         ...
 
 
@@ -127,11 +137,13 @@ class Scanner:
             for literal in reader.triggers:
                 self._triggers.setdefault(self._each.match(literal)[1], []).append((literal, reader))  # type: ignore[index]
         self._readers = readers
+        self._summing = {id(reader): reader for reader in readers if isinstance(reader, Summing)}
         self._boring: set[bytes] = set()
         self._prefixes: set[bytes] = set()  # of Ray, which were seen in a line that was looked at
         self._words: dict[tuple[bytes, bytes], tuple[str, ...]] = {}  # by message of NCCL; empty: of no interest
         self._kept = 0  # bytes of them
         self._active: list[Reader] = []
+        self._routine = Routine()
         self._pending: list[_Pending] = []
         self._alike: dict[tuple[int, str], int] = {}
         self._total: dict[int, int] = {}
@@ -155,6 +167,7 @@ class Scanner:
         boring, start = self._boring, self.position - first
         new = [number for number, shape in enumerate(shapes) if shape not in boring]
         number, at = 0, 0  # the next line; the next of the new ones
+        routine = self._routine.takes if not self._prefix else lambda *_: False
         while True:
             free = not (self._active or self._pending)
             if free:
@@ -163,25 +176,48 @@ class Scanner:
                 number = new[at] if at < len(new) else len(lines)
             if number >= len(lines):
                 return
-            if not (free and self._silent(lines[number], shapes[number])):
-                self._whole(source, lines[number], shapes[number], first + number, start + first + number)
+            raw, shape = lines[number], shapes[number]
+            order = start + first + number
+            if not free or not (routine(raw, shape, first + number, order) or self._silent(raw, shape)):
+                self._whole(source, raw, shape, first + number, order)
             number += 1
 
     def _whole(self, source: str, raw: bytes, shape: bytes, number: int, order: float) -> None:
         """A line that is looked at in full."""
+        self._read_routine(source)
         said = _said(raw) if b"NCCL INFO " in raw and b"\r" not in raw else None
         words = self._words.get(said) if said else None
         free, concerns = not (self._active or self._pending), False
         for part in raw.split(b"\r"):  # states of a progress bar
             before, text = self._split(clean(part[:LINE_LIMIT]).decode("utf-8", "replace"))
             found = self._words_of(text) if words is None else words
-            concerns |= self._line(Line(source, number, text, order, before), found)
+            line = Line(source, number, text, order, before)
+            concerns |= self._line(line, found)
+        if said is None and free and self._is_routine(line, found):
+            self._routine.know(raw, shape)
         if said is None or words is not None:
             return
         if free and not concerns and _COMMUNICATOR.search(raw):
             self._bore(shape)
         elif len(raw) < SHAPE_LIMIT and len(self._words) < MESSAGES_LIMIT:
             self._words[said] = () if free and not concerns else found
+
+    def _is_routine(self, line: Line, words: Sequence[str]) -> bool:
+        """Whether readers only, and no rule, know the line, and all of them call it routine."""
+        if self._active or self._pending or self._prefix or not words:
+            return False
+        if any(literal in line.text for word in words for literal, _ in self._rules.get(word, ())):
+            return False
+        asked = {
+            id(reader) for word in words for literal, reader in self._triggers.get(word, ()) if literal in line.text
+        }
+        return bool(asked) and asked <= self._summing.keys() and all(self._summing[one].routine(line) for one in asked)
+
+    def _read_routine(self, source: str) -> None:
+        """Hand the readers what is to be read of the routine lines before this place."""
+        for order, number, raw in self._routine.over():
+            before, text = self._split(clean(raw[:LINE_LIMIT]).decode("utf-8", "replace"))
+            self._line(Line(source, number, text, order, before), self._words_of(text))
 
     def _split(self, text: str) -> tuple[str, str]:
         if not self._prefix or not text.startswith(self._prefix):
@@ -218,6 +254,7 @@ class Scanner:
             self._kept += len(shape) + SHAPE_COST
 
     def end(self, source: str) -> None:
+        self._read_routine(source)
         for pending in self._pending:
             self._complete(pending)
         self._pending = []

@@ -250,6 +250,18 @@ class Starts:
             self.served = line
         return False
 
+    def routine(self, line: Line) -> bool:
+        """What only shows that ranks worked together, or that a request was answered."""
+        text = line.text
+        details = (_LASTED, _VERSION, _INIT, CHECKPOINT)
+        return (
+            not any(literal in text for literal, _ in MARKERS)
+            and not any(word in text for word in (NO_BLOCK, "Ray runtime started.", *ENDED))
+            and not any(pattern.search(text) for pattern in details)
+            and (trains(text) or _BAR.search(text) is None)
+            and "rank" not in speaker(line.shown)
+        )
+
     def end(self, source: str) -> None:
         pass
 

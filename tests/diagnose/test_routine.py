@@ -1,0 +1,83 @@
+"""Passing over the steps of a training and the answers of a server changes no verdict, and is fast."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ncdiag.logs.diagnose import of_streams
+from ncdiag.logs.intake import Stream
+from ncdiag.logs.routine import ENDS, Routine
+
+OWN = sorted((Path(__file__).parent / "cases").glob("*.log"))
+REAL = sorted((Path(__file__).parents[1] / "logs").rglob("*.log"))
+SHARED = Path(__file__).parents[3] / "shared" / "cases" / "incidents"
+GIVEN = sorted(path for path in SHARED.glob("*/*.log")) if SHARED.is_dir() else []
+
+Step = Callable[[int], bytes]
+STEPS: tuple[Step, ...] = (
+    lambda i: b" iteration %8d/  500000 | elapsed time per iteration (ms): 30%d.1 | lm loss: 2.1%d |" % (i, i % 90, i),
+    lambda i: b"{'loss': 1.%d, 'grad_norm': 0.%d, 'learning_rate': 5.4e-05, 'epoch': 0.%02d}" % (i, i, i % 100),
+    lambda i: b'INFO:     192.0.2.7:%d - "POST /v1/completions HTTP/1.1" 200 OK' % (40000 + i),
+    lambda i: b"Engine 000: Avg generation throughput: %s tokens/s, Running: 1" % (b"%d.5" % i if i % 7 else b"0.0"),
+    lambda i: b"10:00:%02d | train | step %d loss 0.%d tokens/s 62734.1" % (i % 60, i, i + 1),
+)
+
+
+def said(raw: bytes) -> list[object]:
+    causes = of_streams([Stream("job.log", iter([raw]), raw[:60000])]).verdict.causes
+    return [(c.cause, c.confidence, c.summary, c.where, [(e.line, e.text) for e in c.evidence]) for c in causes]
+
+
+def with_steps(raw: bytes, chance: random.Random) -> bytes:
+    """Rows of steps at some places; after some of them the count goes back."""
+    lines, out, step = raw.split(b"\n"), list[bytes](), 0
+    kinds = chance.sample(STEPS, 3)
+    places = {chance.randrange(len(lines) + 1) for _ in range(3)}
+    for index in range(len(lines) + 1):
+        if index in places:
+            for _ in range(chance.randrange(1, 40)):
+                step = step + 1 if chance.random() < 0.97 else step // 2
+                out.append(chance.choice(kinds)(step))
+        out.extend(lines[index : index + 1])
+    return b"\n".join(out)
+
+
+@pytest.mark.parametrize("path", [*OWN, *REAL, *GIVEN], ids=lambda path: f"{path.parent.name}-{path.stem}")
+def test_passing_over_changes_nothing(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = path.read_bytes()[:200_000]
+    inputs = [whole, with_steps(whole, random.Random(path.name))]
+    short = [said(raw) for raw in inputs]
+    monkeypatch.setattr(Routine, "know", lambda *_: None)
+    assert short == [said(raw) for raw in inputs]
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_most_lines_are_passed_over(step: Step) -> None:
+    read: list[int] = []
+    routine = Routine()
+    routine.know(step(1), b"shape")
+    assert all(routine.takes(step(number), b"shape", number, float(number)) for number in range(1, 1000, 7))
+    read = [number for _, number, _ in routine.over()]
+    assert len(read) <= 2 * ENDS and read == sorted(read)
+    assert list(routine.over()) == []
+
+
+def test_lines_around_a_count_that_goes_back_are_read() -> None:
+    routine, step = Routine(), STEPS[4]
+    routine.know(step(1), b"shape")
+    counts = [*range(10, 50), *range(20, 60)]
+    for number, count in enumerate(counts):
+        routine.takes(step(count), b"shape", number, float(number))
+    assert {39, 40} <= {number for _, number, _ in routine.over()}
+
+
+def test_a_long_training_is_read_quickly() -> None:
+    raw = b"\n".join(STEPS[0](number) for number in range(100_000))
+    begin = time.process_time()
+    said(raw)
+    assert time.process_time() - begin < len(raw) / 8e6  # it is three to ten times as fast; one by one it was a third
