@@ -61,7 +61,8 @@ def fan_out(
     from ClusterShell.Task import TimeoutError as TimeIsUp
     from ClusterShell.Task import task_self
 
-    logging.getLogger("ClusterShell").addHandler(logging.NullHandler())  # a broken pipe is told as the node's reason
+    if not (logger := logging.getLogger("ClusterShell")).handlers:
+        logger.addHandler(logging.NullHandler())  # a broken pipe is told as the node's reason
     task, sessions = task_self(), Sessions()
     fanout, most = _limits(len(nodes), together)
     task.set_default("stderr", True)
@@ -86,7 +87,11 @@ def fan_out(
         except TimeIsUp:
             pass  # those without an answer have none
         finally:
-            sessions.close()
+            try:
+                sessions.close()
+            except BaseException:  # the first signal came here: no other will
+                sessions.close()
+                raise
     return {node: watch.answers.get(node) or watch.answer(node, None) for node in nodes}
 
 
