@@ -12,6 +12,7 @@ from collections.abc import Sequence, Set
 from typing import NamedTuple
 
 from ncdiag import payload
+from ncdiag.fleet import clock
 from ncdiag.fleet.base import Fleet, Progress, Request
 from ncdiag.fleet.clock import Stamp
 from ncdiag.model import NodeFacts
@@ -180,4 +181,12 @@ def reason(answer: Answer, damage: str, timeout_s: float) -> str:
         return last or "the connection failed without a word"
     if rc != 0:
         return f"the payload ended with status {rc}" + (f": {last}" if last else "")
-    return damage + (f" ({last})" if last else "")
+    return damage + (f" ({last})" if last else _printed(answer.out))
+
+
+def _printed(out: str) -> str:
+    """What a login script or a forced command prints in the payload's place, to be known by; empty where the payload ran."""
+    lines = [line.strip() for line in out.splitlines() if line.strip()]
+    if not lines or any(line.startswith((clock.MARK.decode(), payload.BEGIN)) for line in lines):
+        return ""
+    return f"; it printed {lines[0][:60]!r}: a login script or a forced command runs in place of what it was asked to"
