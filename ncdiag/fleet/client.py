@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Callable
 from typing import Any
 
 from ncdiag.fleet.sessions import END_S, Sessions
@@ -16,8 +17,8 @@ LAST_READS = 16
 """Reads of what is left in a pipe when its process ends: all that the kernel holds, and no end of what a mad one prints."""
 
 
-def worker_class(name: str, sessions: Sessions) -> Any:
-    """ClusterShell's worker `ssh` or `exec`, its processes told to `sessions`."""
+def worker_class(name: str, sessions: Sessions, heed: Callable[[], None]) -> Any:
+    """ClusterShell's worker `ssh` or `exec`, its processes told to `sessions`. `heed`: as `orderly` gives it."""
     from ClusterShell.Defaults import _load_workerclass
     from ClusterShell.Worker.EngineClient import EngineClientEOF
     from ClusterShell.Worker.fastsubprocess import PIPE, STDOUT, Popen
@@ -46,6 +47,7 @@ def worker_class(name: str, sessions: Sessions) -> Any:
         """A process that is the head of a session."""
 
         def _exec_nonblock(self, commandlist: Any, shell: bool = False, env: dict[str, str] | None = None) -> Process:
+            heed()
             process = Process(
                 commandlist, bufsize=0, stdin=PIPE, stdout=PIPE, stderr=PIPE if self._stderr else STDOUT, shell=shell,
                 env={**os.environ, **env} if env else None, preexec_fn=os.setsid,

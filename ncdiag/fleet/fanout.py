@@ -28,8 +28,8 @@ MOST = 1024
 SILENT_S = 1.0
 """A node that has said nothing for so long keeps no other waiting. A connection and the start of Python take less."""
 
-LOOK_S = 0.5
-"""How often it is looked who is silent and who has ended."""
+LOOK_S = 0.25
+"""How often it is looked who is silent, who has ended, and whether Ctrl-C was pressed."""
 
 OVER_S = 5.0
 """What a wave may take longer than its nodes' limit: to start it and to end it."""
@@ -66,32 +66,27 @@ def fan_out(
     task, sessions = task_self(), Sessions()
     fanout, most = _limits(len(nodes), together)
     task.set_default("stderr", True)
-    task.set_default("distant_worker", worker_class("exec" if options is None else "ssh", sessions))
     task.set_info("fanout", fanout)
     task.set_info("ssh_options", shlex.join(options or ()))
     task.set_info("ssh_user", user)
     if options is not None:
         _plant(task)
     watch = watcher(progress)
-    with orderly() as interrupted:
+    with orderly() as heed:
+        kind = "exec" if options is None else "ssh"
+        task.set_default("distant_worker", worker_class(kind, sessions, heed))
         try:
             job = task.shell(
                 shell_command, nodes=NodeSet.fromlist(nodes), handler=watch, timeout=timeout_s, stderr=True
             )
             job.write(stdin)
             job.set_write_eof()
-            task.timer(
-                LOOK_S, _looker(task, watch, sessions, interrupted, fanout, most), interval=LOOK_S, autoclose=True
-            )
+            task.timer(LOOK_S, _looker(task, watch, sessions, heed, fanout, most), interval=LOOK_S, autoclose=True)
             task.resume(math.ceil(len(nodes) / fanout) * (timeout_s + OVER_S))
         except TimeIsUp:
             pass  # those without an answer have none
         finally:
-            try:
-                sessions.close()
-            except BaseException:  # the first signal came here: no other will
-                sessions.close()
-                raise
+            sessions.close()
     return {node: watch.answers.get(node) or watch.answer(node, None) for node in nodes}
 
 
@@ -125,13 +120,13 @@ def _limits(nodes: int, together: bool) -> tuple[int, int]:
     return min(wanted, able), min(most, able)
 
 
-def _looker(task: Any, watch: Any, sessions: Sessions, interrupted: Callable[[], None], fanout: int, most: int) -> Any:
+def _looker(task: Any, watch: Any, sessions: Sessions, heed: Callable[[], None], fanout: int, most: int) -> Any:
     """Looks from time to time: silent nodes keep no others waiting, what a dead ssh has left is ended."""
     from ClusterShell.Event import EventHandler
 
     class Looker(EventHandler):
         def ev_timer(self, timer: Any) -> None:
-            interrupted()
+            heed()
             sessions.look()
             for client in task._engine.clients():
                 if client.key in watch.flooding:

@@ -158,29 +158,28 @@ class _Signalled(BaseException):
 
 @contextlib.contextmanager
 def orderly() -> Iterator[Callable[[], None]]:
-    """Within it SIGTERM and SIGHUP unwind the stack as Ctrl-C does, and take their usual effect behind it; once is enough.
+    """Within it Ctrl-C, SIGTERM and SIGHUP take effect only where what it gives is called, and behind it; once is enough.
 
-    Gives what is to be called from time to time: an exception that a handler raises can be lost in a callback of the interpreter's, and is
-    raised again there. In other threads than the main one nothing is changed.
+    An exception out of a handler could come between the start of a process and the note of it, or be lost in a callback of the
+    interpreter's. In other threads than the main one nothing is changed.
     """
     came: list[int] = []
 
-    def again() -> None:
+    def heed() -> None:
         if came:
             raise KeyboardInterrupt if came[0] == signal.SIGINT else _Signalled(came[0])
 
-    def unwind(number: int, frame: FrameType | None) -> None:
+    def note(number: int, frame: FrameType | None) -> None:
         came.append(number)
-        if len(came) == 1:
-            again()
 
     before: dict[signal.Signals, Any] = {}
     if threading.current_thread() is threading.main_thread():
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):
-                before[number] = signal.signal(number, unwind)
+                before[number] = signal.signal(number, note)
     try:
-        yield again
+        yield heed
+        heed()
     except _Signalled as told:
         signal.signal(told.args[0], signal.SIG_DFL)
         os.kill(os.getpid(), told.args[0])

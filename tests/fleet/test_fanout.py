@@ -162,3 +162,12 @@ def test_the_library_says_nothing_of_broken_pipes() -> None:
     process = started("exec <&-; echo short; exit 3", 20, 20)
     out, error = process.communicate(timeout=30)
     assert error == "" and {line.split()[1] for line in out.splitlines()} == {"3"}
+
+
+@pytest.mark.parametrize("after", [1, 5, 20])
+def test_a_signal_while_processes_are_started_loses_none(after: int, mark: str) -> None:
+    process = started(f"trap '' INT HUP; sleep {mark}; true", 60, 60)
+    until(lambda: len(alive(f"sleep {mark}")) >= after)
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=20)
+    assert process.returncode == -signal.SIGTERM and gone(mark, 0.5)
