@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,7 @@ def command(obj: dict[str, Any], paths: tuple[str, ...], format_: str, output: s
     Exit code: 0 healthy or only slow, 1 a sure or likely cause, 3 no more than a possible one.
     """
     from ncdiag.logs.diagnose import communicators, diagnose, ranks
+    from ncdiag.nccl.log import without_collection
 
     dumps, paths = _bundles(paths)
     if dumps:
@@ -41,7 +43,9 @@ def command(obj: dict[str, Any], paths: tuple[str, ...], format_: str, output: s
             logs=diagnose(paths).verdict.causes if paths else (),
             verbose=show_all,
         )
-    found = diagnose(paths)
+    with without_collection():
+        found = diagnose(paths)
+        gc.freeze()  # all of it is needed until the end: it is not to be walked over
     causes, steps = found.verdict.causes, found.verdict.next
     if not found.sources:
         raise click.UsageError("; ".join(found.notes) or "nothing to read")
@@ -88,12 +92,15 @@ def command(obj: dict[str, Any], paths: tuple[str, ...], format_: str, output: s
 
 def _bundles(paths: tuple[str, ...]) -> tuple[list[DumpContent], tuple[str, ...]]:
     """The bundles of hang-dump among `paths`, of one node or of several, and the other paths."""
-    from ncdiag import bundle
-
     dumps, others = [], []
     for path in paths:
+        if not _may_be_bundle(path):
+            others.append(path)
+            continue
+        from ncdiag import bundle
+
         try:
-            content = bundle.find(path) if _may_be_bundle(path) else None
+            content = bundle.find(path)
         except bundle.BundleError as error:
             if not path.endswith(".zst"):
                 raise click.UsageError(str(error)) from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -35,6 +36,7 @@ def command(obj: dict[str, Any], paths: tuple[str, ...], every_rank: bool, forma
                 parser.feed(stream.name, chunk)
             parser.end(stream.name)
         facts = parser.finish()
+        gc.freeze()  # all of it is needed until the end: it is not to be walked over
     facts.notes[:0] = intake.notes
     if not facts.sources:
         raise click.UsageError("; ".join(intake.notes) or "nothing to read")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from ncdiag.explain import Says, Signal
@@ -47,8 +48,8 @@ class Rule:
     literals: tuple[str, ...]
     summary: str
     """One sentence; `{name}` is a group of `regex`."""
-    regex: re.Pattern[str] | None = None
-    unless: re.Pattern[str] | None = None
+    expression: str = ""
+    exception: str = ""
     """The line does not match where this finds something."""
     condition: bool = False
     """Does not end a job."""
@@ -58,6 +59,15 @@ class Rule:
     remedy: str = ""
     detail: bool = False
     """`regex` only finds details; the rule matches without them, too."""
+
+    @cached_property
+    def regex(self) -> re.Pattern[str] | None:
+        """Compiled when the first line holds a literal of the rule: for most rules of most logs, never."""
+        return re.compile(self.expression) if self.expression else None
+
+    @cached_property
+    def unless(self) -> re.Pattern[str] | None:
+        return re.compile(self.exception) if self.exception else None
 
     def find(self, text: str) -> dict[str, str] | None:
         """The groups of `regex`, {} without one; None when the text does not match. `peer2` is `peer` of another branch."""
@@ -84,14 +94,14 @@ def rule(
     lines: int = 1,
     remedy: str = "",
 ) -> Rule:
-    """A `Rule`, with its expressions compiled. A `regex` that ends in `|` only finds details."""
+    """A `Rule`. A `regex` that ends in `|` only finds details."""
     return Rule(
         cause,
         says,
         (literals,) if isinstance(literals, str) else tuple(literals),
         summary,
-        re.compile(regex.removesuffix("|")) if regex else None,
-        re.compile(unless) if unless else None,
+        regex.removesuffix("|"),
+        unless,
         condition,
         tuple(candidates),
         lines,

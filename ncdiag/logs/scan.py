@@ -36,10 +36,10 @@ _COMMUNICATOR = re.compile(
 """Lines that every rank prints, in which nothing but numbers changes: when one of them is of no interest, none is."""
 
 
-_RAY_PREFIX = re.compile(
-    rb"(?:\x1b\[[0-9;]{1,8}m)?\([\w:.<>-]{1,80} pid=\d{1,9}(?:, ip=[\w.:]{1,45})?\)(?:\x1b\[0?m)? (?=\S+ (?:\[-?\d+\] )?NCCL INFO )"
-)
+_RAY = rb"(?:\x1b\[[0-9;]{1,8}m)?\([\w:.<>-]{1,80} pid=\d{1,9}(?:, ip=[\w.:]{1,45})?\)(?:\x1b\[0?m)? (?=\S+ (?:\[-?\d+\] )?NCCL INFO )"
+_RAY_PREFIX = re.compile(_RAY)
 """In front of what NCCL prints."""
+_RAY_PREFIXES = re.compile(rb"(?<=\n)(" + _RAY + rb")")
 
 
 def _said(raw: bytes) -> tuple[bytes, bytes]:
@@ -95,10 +95,9 @@ def literals_of(rules: Sequence[Rule], readers: Sequence[Reader]) -> list[str]:
 
 
 @functools.lru_cache(maxsize=4)
-def _expressions(words: tuple[str, ...]) -> tuple[re.Pattern[bytes], re.Pattern[str]]:
-    """What finds whether any of the words stands in a line, and what finds each of them."""
-    either = any_of(words)
-    return re.compile(either.encode()), re.compile(f"(?=({either}))")
+def _expression(words: tuple[str, ...]) -> re.Pattern[bytes]:
+    """What finds the first of the words in a line."""
+    return re.compile(any_of(words).encode())
 
 
 def any_of(words: Sequence[str]) -> str:
@@ -127,15 +126,15 @@ class Scanner:
     """Feeds lines to rules and readers."""
 
     def __init__(self, rules: Sequence[Rule], readers: Sequence[Reader]) -> None:
-        self._hint, self._each = _expressions(tuple(literals_of(rules, readers)))
+        self._hint = _expression(tuple(literals_of(rules, readers)))
         self._rules: dict[str, list[tuple[str, Rule]]] = {}
         self._triggers: dict[str, list[tuple[str, Reader]]] = {}
         for rule in rules:
             for literal in rule.literals:
-                self._rules.setdefault(self._each.match(literal)[1], []).append((literal, rule))  # type: ignore[index]
+                self._rules.setdefault(self._words_of(literal)[0], []).append((literal, rule))
         for reader in readers:
             for literal in reader.triggers:
-                self._triggers.setdefault(self._each.match(literal)[1], []).append((literal, reader))  # type: ignore[index]
+                self._triggers.setdefault(self._words_of(literal)[0], []).append((literal, reader))
         self._readers = readers
         self._summing = {id(reader): reader for reader in readers if isinstance(reader, Summing)}
         self._boring: set[bytes] = set()
@@ -158,10 +157,17 @@ class Scanner:
     def feed(self, source: str, block: bytes, first: int, prefix: str = "") -> None:
         """Complete lines, the last one without newline; the first has number `first`. Every line counts for `order`. `prefix` is no part of them."""
         self._prefix = prefix
-        shapes = block.translate(None, _NUMBERS).split(b"\n")
+        shapes = self._without_prefixes(block).translate(None, _NUMBERS).split(b"\n")
         if self._active or self._pending or not self._boring.issuperset(shapes):
             self._lines(source, block.split(b"\n"), shapes, first)
         self.position += len(shapes)
+
+    def _without_prefixes(self, block: bytes) -> bytes:
+        """The block without Ray's prefixes, when each of them has been looked at before: then only what follows is new."""
+        if not self._prefixes or b" pid=" not in block:
+            return block
+        parts = _RAY_PREFIXES.split(b"\n" + block)
+        return b"".join(parts[::2])[1:] if self._prefixes.issuperset(parts[1::2]) else block
 
     def _lines(self, source: str, lines: Sequence[bytes], shapes: Sequence[bytes], first: int) -> None:
         boring, start = self._boring, self.position - first
@@ -185,14 +191,23 @@ class Scanner:
     def _whole(self, source: str, raw: bytes, shape: bytes, number: int, order: float) -> None:
         """A line that is looked at in full."""
         self._read_routine(source)
-        said = _said(raw) if b"NCCL INFO " in raw and b"\r" not in raw else None
+        prefix = _RAY_PREFIX.match(raw)
+        known = prefix is not None and prefix[0] in self._prefixes  # its words have been looked at
+        said = _said(raw) if b"NCCL INFO " in raw and b"\r" not in raw and (known or prefix is None) else None
         words = self._words.get(said) if said else None
         free, concerns = not (self._active or self._pending), False
         for part in raw.split(b"\r"):  # states of a progress bar
             before, text = self._split(clean(part[:LINE_LIMIT]).decode("utf-8", "replace"))
-            found = self._words_of(text) if words is None else words
+            if words is not None:
+                found = words
+            elif prefix is not None and known:
+                found = self._words_of(clean(raw[prefix.end() : LINE_LIMIT]).decode("utf-8", "replace"))
+            else:
+                found = self._words_of(text)
             line = Line(source, number, text, order, before)
             concerns |= self._line(line, found)
+        if prefix is not None and len(self._prefixes) < MESSAGES_LIMIT:
+            self._prefixes.add(prefix[0])
         if said is None and free and self._is_routine(line, found):
             self._routine.know(raw, shape)
         if said is None or words is not None:
@@ -227,7 +242,13 @@ class Scanner:
 
     def _words_of(self, text: str) -> tuple[str, ...]:
         """The beginnings of literals that stand in the text."""
-        return tuple(dict.fromkeys(self._each.findall(text)))
+        words: dict[bytes, None] = {}
+        raw = text.encode("utf-8", "replace")
+        match = self._hint.search(raw)
+        while match is not None:
+            words[match[0]] = None
+            match = self._hint.search(raw, match.start() + 1)
+        return tuple([word.decode() for word in words])
 
     def _silent(self, raw: bytes, shape: bytes) -> bool:
         """Whether no rule and no reader has anything to do with the line."""
@@ -244,8 +265,6 @@ class Scanner:
         if self._hint.search(raw) is None:
             self._bore(shape)
             return True
-        if prefix is not None and len(self._prefixes) < MESSAGES_LIMIT:
-            self._prefixes.add(prefix[0])
         return False
 
     def _bore(self, shape: bytes) -> None:
