@@ -198,6 +198,8 @@ def _strength(signal: Signal) -> tuple[int, float]:
 
 
 GOOD = ("healthy", "slow-not-hung")
+ONLY_SLOWS = ("net-fallback-slow", "gdr-disabled")
+"""True of jobs that work, too; nothing stands still or ends for it."""
 ASIDE = frozenset(
     {"ptrace-denied", "dns-unresponsive", "env-unknown-or-invalid"}
 )  # as conditions they do not slow a job that works
@@ -229,6 +231,8 @@ def _rank(group: list[Signal], asked: Collection[str] = ()) -> tuple[int, bool, 
 def brings_about(cause: str, other: str) -> bool:
     """Whether `other` usually follows from `cause`."""
     if cause in (*GOOD, "unresolved"):
+        return False
+    if cause in ONLY_SLOWS and other in _GENERIC:
         return False
     return other in FOLLOWS.get(cause, ()) or (
         other in _GENERIC and cause not in _GENERIC and cause not in FOLLOWS.get(other, ())
@@ -333,14 +337,19 @@ def _also(heads: Sequence[list[Signal]], causes: Sequence[Cause], remedies: dict
 def _unresolved(
     symptoms: Sequence[Signal], causes: list[Cause], remedies: dict[str, str], strong: set[str]
 ) -> list[Cause]:
-    """Symptoms without a cause: a condition that is only possible comes after `unresolved`, unless it fits the symptoms. `strong`: what ends jobs."""
+    """Symptoms without a cause: a condition that is only possible, or only slows what did not work, comes after `unresolved`, unless it fits the symptoms.
+
+    `strong`: what ends jobs."""
     first = symptoms[0]
     known = {cause.cause for cause in causes}
+    slows = () if known & set(GOOD) else ONLY_SLOWS
     candidates = [name for symptom in symptoms for name in symptom.candidates]
     fitting = [
         cause
         for cause in causes
-        if cause.confidence != "possible" or cause.cause in candidates or cause.cause in strong
+        if (cause.confidence != "possible" and cause.cause not in slows)
+        or cause.cause in candidates
+        or cause.cause in strong
     ]
     rest = [cause for cause in causes if cause not in fitting and cause.cause not in GOOD]
     head = Cause(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Dict, List, Mapping, Optional, Sequence
 
-from ncdiag.explain import EVIDENCE_LIMIT, brings_about
+from ncdiag.explain import EVIDENCE_LIMIT, ONLY_SLOWS, brings_about
 from ncdiag.hang import (
     cluster_rules,
     count_rules,
@@ -50,9 +50,8 @@ RULES = (
 )
 """Every rule sees the whole scene; of equally sure causes the earlier rule's comes first."""
 
-_ONLY_SLOWS = ("net-fallback-slow", "gdr-disabled")
 _MAY_END = ("rdma-unavailable", "env-unknown-or-invalid")
-"""What logs say of these is true of jobs that work, too, and holds nobody up; the second ones may end a rank, where that is sure."""
+"""What logs say of these, and of what only slows, is true of jobs that work, too, and holds nobody up; these may end a rank, where that is sure."""
 _SAYS_LITTLE = ("healthy", "slow-not-hung", "unresolved")
 """What a log says of these proves nothing against what processes do now."""
 
@@ -87,7 +86,7 @@ def infer(
 
 
 def _only_slows(cause: Cause, explained: bool) -> bool:
-    return cause.cause in _ONLY_SLOWS or (cause.cause in _MAY_END and (explained or cause.confidence != SURE))
+    return cause.cause in ONLY_SLOWS or (cause.cause in _MAY_END and (explained or cause.confidence != SURE))
 
 
 def _beside(cause: Cause) -> Claim:

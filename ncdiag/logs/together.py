@@ -15,6 +15,7 @@ from ncdiag.logs.readers import Readers
 from ncdiag.logs.rules.ray import IDLE, NO_GPU
 from ncdiag.logs.trials import trials
 from ncdiag.logs.vllm import ORDER
+from ncdiag.logs.waiters import silent
 from ncdiag.model import Evidence
 from ncdiag.nccl.log_facts import NcclFacts
 
@@ -47,6 +48,7 @@ def refine(
         [*_left_over(signals, readers), *_waited_for_load(signals, readers), *_waited_for_work(signals, readers)]
     )
     _silent_death(signals, readers, len(order))
+    signals.extend(silent(readers.watchdog, facts))
     signals.extend(trials(readers.life, readers.works(), facts, order))
     signals.extend(_outcome(signals, readers, facts, order))
     if not signals:
@@ -324,6 +326,16 @@ def _outcome(
         return
     if slow is not None and starts.ready is not None:
         yield slow if done is None else replace(slow, order=min(slow.order, done.order - 0.5))
+    if done is not None and done is readers.life.stepped and not readers.life.ended(done.source):
+        yield Signal(
+            "healthy",
+            Says.HINT,
+            "it trains up to here; whether it went on, ended or stands still since, is not in what was given",
+            [done.evidence()],
+            condition=True,
+            order=done.order,
+        )
+        return
     if done is not None:
         yield Signal(
             "healthy", Says.STRONG, "it came up and worked", [done.evidence()], condition=True, order=done.order

@@ -49,6 +49,16 @@ class Watchdog:
         self._groups: dict[str, dict[int, _Rank]] = {}
         self._timeouts: dict[int, tuple[int, str, Line]] = {}
 
+    @property
+    def timeouts(self) -> dict[int, tuple[int, str, Line]]:
+        """Rank -> sequence number and operation that it waited in until its time limit, and the line that says so."""
+        return self._timeouts
+
+    @property
+    def heard(self) -> set[int]:
+        """Ranks that told how many collectives they issued."""
+        return {number for group in self._groups.values() for number in group}
+
     def take(self, line: Line) -> bool:
         text = line.text
         work, group = _ENQUEUED.search(text), _GROUP.search(text)
