@@ -144,6 +144,10 @@ class Life:
         recent = self._recent.get(source)
         return recent is not None and len(recent) >= STEPS and recent[0] > order > self._again.get(source, -1.0)
 
+    def ended(self, source: str) -> bool:
+        """Whether a training says there that it came to its end, or the scheduler that the job did."""
+        return source in self._finished or self.finished is not None or "COMPLETED 0:0" in self._accounted
+
     def same_run(self, source: str, one: float, other: float) -> bool:
         """Whether no run begins or ends between two places of a source."""
         starts = [run.start for run in self.runs.get(source, ())]

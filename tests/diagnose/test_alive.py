@@ -198,3 +198,9 @@ def test_a_time_out_ends_the_run_that_the_setting_mends(tmp_path) -> None:
     again = [step.format(n=n) for n in range(4)]
     lines = ["$ torchrun --nproc-per-node 2 t.py", timeout, "$ NCCL_P2P_DISABLE=1 torchrun --nproc-per-node 2 t.py"]
     assert first(tmp_path, *lines, *again) == ("p2p-broken", "likely")
+
+
+def test_a_training_that_is_cut_off_is_no_more_than_possibly_healthy(tmp_path) -> None:
+    steps = [f"step {step} loss 0.{99 - step}" for step in range(1, 20)]
+    assert first(tmp_path, *steps, "ste") == ("healthy", "possible")
+    assert first(tmp_path, *steps, "Training complete") == ("healthy", "likely")
