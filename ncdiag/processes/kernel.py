@@ -23,6 +23,8 @@ class KernelFacts:
     threads: dict[int, str] = field(default_factory=dict)
     """Thread id -> its state letter."""
     tracer: int | None = None
+    sampled: bool = False
+    """Whether the tracer only reads a stack, for a moment (another look of ncdiag at the same node, say), or has ended since."""
     frozen: bool | None = None
     ns_pid: int | None = None
 
@@ -49,9 +51,16 @@ def look(host: Host, pid: int) -> KernelFacts:
     except HostError:
         return facts
     facts.tracer = int(status.get("TracerPid", "0") or 0) or None
+    facts.sampled = facts.tracer is not None and _samples(host, facts.tracer)
     numbers = status.get("NSpid", "").split()
     facts.ns_pid = int(numbers[-1]) if len(numbers) > 1 else None
     return facts
+
+
+def _samples(host: Host, tracer: int) -> bool:
+    """Whether a tracer is py-spy, by its name or, where it runs from memory, by the words that `stacks` gives it; or is no more."""
+    words = _text(host, f"/proc/{tracer}/cmdline").split("\0")
+    return words == [""] or os.path.basename(words[0]).startswith("py-spy") or words[1:4] == ["dump", "--json", "--pid"]
 
 
 def _text(host: Host, path: str) -> str:

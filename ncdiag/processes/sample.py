@@ -228,7 +228,8 @@ class Sampler:
             facts.syscall,
             facts.stack,
         )
-        state.tracer, state.frozen, state.ns_pid = facts.tracer, facts.frozen, facts.ns_pid
+        state.tracer = None if facts.sampled else facts.tracer
+        state.frozen, state.ns_pid = facts.frozen, facts.ns_pid
         state.threads, state.stack_error, state.variables = look.first.threads, look.first.error, look.first.variables
         for thread in state.threads:
             thread["state"] = facts.threads.get(thread["tid"], "")

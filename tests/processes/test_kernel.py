@@ -51,6 +51,23 @@ def test_a_stopped_program(tmp_path: Path) -> None:
         assert not kernel.look(Host(), program.pid).pausable
 
 
+def traced_by(*words: str) -> kernel.KernelFacts:
+    tree = MemoryTree()
+    tree.add_file("/proc/7/stat", b"7 (python) t 1 7 7 0 -1 " + b"0 " * 45)
+    tree.add_file("/proc/7/status", b"Name:\tpython\nTracerPid:\t9\n")
+    if words:
+        tree.add_file("/proc/9/cmdline", "\0".join([*words, ""]).encode())
+    return kernel.look(Recorded(tree), 7)
+
+
+def test_who_only_reads_a_stack_is_no_debugger() -> None:
+    assert not traced_by("gdb", "-p", "7").sampled
+    assert not traced_by("strace", "-p", "7").sampled
+    assert traced_by("/opt/venv/bin/py-spy", "dump", "--pid", "7").sampled
+    assert traced_by("/proc/77/fd/5", "dump", "--json", "--pid", "7", "--native").sampled
+    assert traced_by().sampled and traced_by().tracer == 9
+
+
 def test_an_ended_program_is_gone(tmp_path: Path) -> None:
     with running(LOCK, folder=tmp_path) as (program, _):
         pass
