@@ -233,7 +233,7 @@ def prefixed(path: pathlib.Path, form: str) -> None:
 
 
 READ = """
-import resource, sys, time
+import gc, resource, sys, time
 from ncdiag.nccl.log import NcclLog, without_collection
 with without_collection():
     parser, begin = NcclLog(), time.process_time()
@@ -243,15 +243,19 @@ with without_collection():
                 parser.feed("log", chunk)
     read = time.process_time() - begin
     facts = parser.finish()
+    gc.freeze()  # as the commands do
 print(read, time.process_time() - begin, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, len(facts.communicators), sum(len(c.ranks) for c in facts.communicators))
 """
 
 
 DIAGNOSE = """
-import resource, sys, time
+import gc, resource, sys, time
 from ncdiag.logs.diagnose import diagnose
+from ncdiag.nccl.log import without_collection
 begin = time.process_time()
-found = diagnose(sys.argv[1:])
+with without_collection():
+    found = diagnose(sys.argv[1:])
+    gc.freeze()  # as the command does
 print(time.process_time() - begin, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, found.verdict.causes[0].cause)
 """
 
