@@ -11,12 +11,10 @@ from ncdiag.bandwidth.expect import SLOW, VERY_SLOW, Expectation
 from ncdiag.bandwidth.isolate import Verdict
 from ncdiag.bandwidth.pairs import Isolation
 from ncdiag.bandwidth.session import Agent, Outcome
-from ncdiag.bandwidth.sweep import Row, peak
+from ncdiag.bandwidth.sweep import LARGE_BYTES, Row, peak
 from ncdiag.bandwidth.symptoms import Symptoms
 from ncdiag.model import Finding, fail, ok, skip, unknown, warn
 
-LARGE_BYTES = 8 << 20
-"""From this size on a bandwidth, and not a latency, is what is measured."""
 LINK = "network-link-degraded"
 SOURCE = "ncdiag bandwidth"
 

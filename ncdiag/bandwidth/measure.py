@@ -140,7 +140,7 @@ def _sweep(
     session: Session, places: Sequence[Place], report: Report, wanted: Wanted, say: Callable[[str], None]
 ) -> Outcome:
     least, most, factor = wanted.sizes
-    sizes = sweep.sizes(least, most or LARGEST[report.backend], factor)
+    sizes = sweep.sizes(least, most or max(LARGEST[report.backend], least), factor)
     job = sweep.job(
         places,
         report.backend,

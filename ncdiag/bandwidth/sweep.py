@@ -9,6 +9,8 @@ from typing import Any
 
 from ncdiag.bandwidth.session import Job, Outcome, Place
 
+LARGE_BYTES = 8 << 20
+"""From this size on a bandwidth, and not a latency, is what is measured."""
 OPS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv")
 DTYPES = {"float32": 4, "float16": 2, "bfloat16": 2}
 NCCL_INIT_LOG = {
@@ -26,7 +28,9 @@ def bus_factor(op: str, ranks: int) -> float:
 
 
 def sizes(least: int, most: int, factor: int) -> list[int]:
-    """Geometric, both ends included where the factor leads there."""
+    """Geometric, both ends included where the factor leads there. `least` is 1 byte or more, `factor` 2 or more."""
+    if least < 1:
+        raise ValueError(f"no sizes from {least} bytes on")
     found = []
     size = least
     while size <= most:

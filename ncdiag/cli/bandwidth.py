@@ -205,6 +205,20 @@ def plain_lines(text: str) -> str:
     return "\n".join(plain(line) for line in text.split("\n"))
 
 
+def _sizes(options: dict[str, Any]) -> tuple[int, int | None, int]:
+    """Least, most (None: not given), factor. Raises click.UsageError."""
+    least, most, element = options["least"], options["most"], sweep.DTYPES[options["dtype"]]
+    for name in ("least", "most", "pair_size"):
+        if options[name] is not None and options[name] < element:
+            switch = {"least": "--min", "most": "--max", "pair_size": "--pair-size"}[name]
+            raise click.UsageError(
+                f"{switch} {options[name]}: at least one element, which is {element} bytes of {options['dtype']}"
+            )
+    if most is not None and most < least:
+        raise click.UsageError(f"--max {most} is less than --min {least} (bytes): no size is left to measure")
+    return least, most, options["factor"]
+
+
 def _wanted(options: dict[str, Any]) -> Wanted:
     ops = sweep.OPS if "all" in options["ops"] else tuple(dict.fromkeys(options["ops"]))
     shape = _shape(options["model"])
@@ -212,7 +226,7 @@ def _wanted(options: dict[str, Any]) -> Wanted:
         ops = (*ops, "send_recv")
     return Wanted(
         ops=ops,
-        sizes=(options["least"], options["most"], options["factor"]),
+        sizes=_sizes(options),
         dtype=options["dtype"],
         backend=options["backend"],
         effort=sweep.Effort(options["warmup"], options["precision"], options["budget_s"], not options["no_check"]),
