@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
+from ncdiag import redact
 from ncdiag.check import check
 from ncdiag.cli.gather import choose_probes, gather
 from ncdiag.cli.options import exit_code, node_options, plan_of, plan_options, write_result
 from ncdiag.cli.types import InputFile, OutputFile
 from ncdiag.exits import Exit
-from ncdiag.model import Finding, Snapshot, Status
+from ncdiag.model import Finding, Snapshot, Status, unknown
 from ncdiag.nccl.advice import ALL_NODES
 from ncdiag.nccl.compare import Values, differences, with_environment
 from ncdiag.nccl.recommend import NEEDS, for_node, recommend, to_unset
@@ -25,6 +26,8 @@ JUDGES = ("bootstrap-interface", "node-address", "rdma-hca-selection", *ENVIRONM
 """Probes that hold variables against the machine; preflight asks the same ones. Of two that speak of one setting the first counts."""
 WARN = Status.WARN.severity
 MAX_FILE_BYTES = 4 << 20
+MAX_STRANGE = 0.05
+"""Share of control characters and undecoded bytes in a text; comments may be in an old encoding."""
 
 
 @click.command()
@@ -123,7 +126,7 @@ def _written(
     obj: dict[str, Any],
     snapshot: Snapshot,
     chosen: ProbeSet,
-    written: dict[str, Values] | None,
+    written: File | None,
     form: str | None,
     output: str | None,
 ) -> int:
@@ -131,7 +134,8 @@ def _written(
     from ncdiag.report.env import as_json
 
     nodes = _answered(snapshot)
-    given = {node: _given(nodes, node, written) for node in nodes.nodes}
+    values = written.values if written is not None else None
+    given = {node: _given(nodes, node, values) for node in nodes.nodes}
     compared = with_environment(nodes, given) if written is not None else nodes
     advice = recommend(compared)
     judged = _judged(Snapshot({**snapshot.nodes, **compared.nodes}, snapshot.plan), chosen)
@@ -143,6 +147,7 @@ def _written(
     ]
     said = {_about(one) for one in lacking}
     findings = lacking + [one for one in judged if _about(one) not in said]
+    findings += [replace(one, probe="env") for one in written.unread] if written is not None else []
     code = exit_code(findings, "warn")
     if form == "json":
         write_result(as_json(snapshot, advice, findings, code), output, masked=True)
@@ -167,20 +172,59 @@ def _answered(snapshot: Snapshot) -> Snapshot:
     return Snapshot({name: node for name, node in snapshot.nodes.items() if not node.unreachable}, snapshot.plan)
 
 
-def _read(file: str) -> dict[str, Values]:
+class File(NamedTuple):
+    """What is written in a file."""
+
+    values: dict[str, Values]
+    unread: list[Finding]
+    """What it holds besides, and nobody knows the meaning of."""
+
+
+def _read(file: str) -> File:
+    """Raises click.UsageError."""
     from ncdiag.nccl import written
 
+    text = _text(file)
     try:
-        if file == "-":
-            text = sys.stdin.read(MAX_FILE_BYTES)
-        else:
-            with open(file, encoding="utf-8", errors="backslashreplace") as source:
-                text = source.read(MAX_FILE_BYTES)
-        return dict(written.read(text, file))
-    except OSError as error:
-        raise click.UsageError(f"{file}: {error.strerror}") from None
+        values: dict[str, Values] = {**written.read(text, file)}
     except written.NotUnderstood as error:
         raise click.UsageError(f"{file}: {error}") from None
+    strange = written.not_understood(text, file)
+    if not strange:
+        return File(values, [])
+    number, why = strange[0]
+    shown = "stdin" if file == "-" else file
+    told = f"line {number} of {shown} is" if len(strange) == 1 else f"{len(strange)} lines of {shown} are"
+    first = why if len(strange) == 1 else f"the first is line {number}, {why}"
+    return File(
+        values,
+        [
+            unknown(
+                f"{told} not understood, so that what is set there is not judged: {redact.text(first)}",
+                source=shown,
+                remedy=f"write NAME=VALUE in lines of at most {written.MAX_LINE >> 10} KiB, or take the line out",
+            )
+        ],
+    )
+
+
+def _text(file: str) -> str:
+    """Raises click.UsageError."""
+    try:
+        if file == "-":
+            raw = sys.stdin.buffer.read(MAX_FILE_BYTES + 1)
+        else:
+            with open(file, "rb") as source:
+                raw = source.read(MAX_FILE_BYTES + 1)
+    except OSError as error:
+        raise click.UsageError(f"{file}: {error.strerror}") from None
+    if len(raw) > MAX_FILE_BYTES:
+        raise click.UsageError(f"{file}: larger than {MAX_FILE_BYTES >> 20} MiB, which no file of settings is")
+    text = raw.decode("utf-8-sig", "surrogateescape")
+    strange = sum(not (character.isprintable() or character.isspace() or character == "\x1b") for character in text)
+    if b"\0" in raw or strange > MAX_STRANGE * len(text):
+        raise click.UsageError(f"{file}: not text; the environment of a process is read with --pid")
+    return raw.decode("utf-8-sig", "backslashreplace")
 
 
 def _explain(name: str, form: str | None, output: str | None) -> int:

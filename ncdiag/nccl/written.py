@@ -21,6 +21,20 @@ _SKIPPED = {"--env", "-e", "export", "ENV", "declare", "-x"}
 _LAUNCHERS = {"docker", "podman", "nerdctl", "srun", "mpirun", "sudo", "env"}
 _BLOCKS = ("env", "environment", "env_vars")
 
+MAX_LINE = 1 << 16
+"""Characters of a line that is read: half of what Linux takes as one argument (execve(2), MAX_ARG_STRLEN)."""
+
+_QUOTED = re.compile(r"(?<!\w)[A-Za-z_]\w*='[^']*'")
+"""Begins only where a word does: within a long word each letter would be tried."""
+
+_PROGRAM = re.compile(r"[\w./~$(){}\[!:;|&<*\"'+-][\w./~$(){}\[\]!:;|&<>*\"'+,?@%=-]{0,254}\Z", re.ASCII)
+"""What a line of a script may begin with: a program (file names have 255 bytes at most), an option, a keyword."""
+
+_OTHERWISE = re.compile(
+    r"(?:(?:export|declare -x|ENV|set)\s+)?[A-Z][A-Z0-9]*_[A-Z0-9_]*(?:\s*\+?[:=]|\s+\S)|setenv\s|set\s+-\w*x\w*\s|\$env:"
+)
+"""An assignment that no shell takes as one (`NAME = value`, `NAME: value`), or one of csh, fish, PowerShell or `ENV NAME value`."""
+
 
 class NotUnderstood(ValueError):
     """The file holds no environment in a form known here; the text says what was tried."""
@@ -28,8 +42,7 @@ class NotUnderstood(ValueError):
 
 def read(text: str, name: str = "") -> Dict[str, Values]:
     """Node (`*`: all) -> values. `name`: the file's, whose ending says YAML or JSON. Raises NotUnderstood."""
-    ending = os.path.splitext(name)[1].lower()
-    if ending in (".yaml", ".yml", ".json") or text.lstrip().startswith("{"):
+    if _is_structured(text, name):
         found: Dict[str, Values] = {ALL_NODES: dict(_structured(text))}
     else:
         found = _shell(text)
@@ -38,6 +51,35 @@ def read(text: str, name: str = "") -> Dict[str, Values]:
             "no variable is set in it (NAME=VALUE lines, shell, docker run, Kubernetes, Compose and Ray are read)"
         )
     return found
+
+
+def not_understood(text: str, name: str = "") -> List[Tuple[int, str]]:
+    """(line, what it begins with or why it is not read) of the lines that are neither assignments nor commands: what they set is not known."""
+    if _is_structured(text, name) or _is_unit(text):
+        return []
+    lines = [(number, line) for number, line in _lines(text) if line and line[0] != "#"]
+    known = {name for _, line in lines if len(line) <= MAX_LINE for name, _ in _assignments(_words(line))}
+    return [(number, why) for number, line in lines for why in [_why_not(line, known)] if why]
+
+
+def _why_not(line: str, known: Set[str]) -> str:
+    """Empty where the line is understood. `known`: names that the file sets."""
+    if len(line) > MAX_LINE:
+        return f"it has {len(line):,} characters"
+    words = _words(line)
+    if not words or next(_assignments(words), None) or (words[0] == "export" and known.issuperset(words[1:])):
+        return ""
+    if _OTHERWISE.match(line) or not _PROGRAM.match(line.split()[0]):
+        return "it begins with " + repr(line.split()[0][:40])
+    return ""
+
+
+def _is_structured(text: str, name: str) -> bool:
+    return os.path.splitext(name)[1].lower() in (".yaml", ".yml", ".json") or text.lstrip().startswith("{")
+
+
+def _is_unit(text: str) -> bool:
+    return re.search(r"^\[Service\]", text, re.M) is not None
 
 
 def for_node(found: Dict[str, Values], node: str) -> Values:
@@ -95,9 +137,10 @@ def _scalar(value: Any) -> Optional[str]:
 def _shell(text: str) -> Dict[str, Values]:
     found: Dict[str, Values] = {ALL_NODES: {}}
     node = ALL_NODES
-    unit = re.search(r"^\[Service\]", text, re.M) is not None
-    for line in text.replace("\\\n", " ").splitlines():
-        line = line.strip()
+    unit = _is_unit(text)
+    for _, line in _lines(text):
+        if len(line) > MAX_LINE:
+            continue
         if line in (";;", "esac"):
             node = ALL_NODES
             continue
@@ -111,12 +154,24 @@ def _shell(text: str) -> Dict[str, Values]:
     return found
 
 
-def _line(line: str, values: Values) -> None:
-    literal = {piece.partition("=")[0] for piece in re.findall(r"[A-Za-z_]\w*='[^']*'", line)}
+def _lines(text: str) -> Iterator[Tuple[int, str]]:
+    """The number of each line, and the line with those that continue it."""
+    number = 1
+    for line in re.split(r"(?<!\\)\n", text.replace("\r\n", "\n")):
+        yield number, line.replace("\\\n", " ").strip()
+        number += line.count("\n") + 1
+
+
+def _words(line: str) -> List[str]:
     try:
-        words = shlex.split(line, comments=True)
+        return shlex.split(line, comments=True)
     except ValueError:
-        words = line.split()
+        return line.split()
+
+
+def _line(line: str, values: Values) -> None:
+    literal = {piece.partition("=")[0] for piece in _QUOTED.findall(line)}
+    words = _words(line)
     if words[:1] == ["unset"]:
         for name in words[1:]:
             values.pop(name, None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import random
 import shlex
 import subprocess
 from pathlib import Path
@@ -155,6 +156,24 @@ def test_values_made_at_start_are_unknown(cluster: str, tmp_path: Path) -> None:
     text = "export NCCL_SOCKET_IFNAME=eth0 GLOO_SOCKET_IFNAME=eth0\nexport VLLM_HOST_IP=$(hostname -i)\n"
     code, found = compared(cluster, tmp_path, text)
     assert code == 3 and found == {("gpu01", "VLLM_HOST_IP"): "unknown", ("gpu02", "VLLM_HOST_IP"): "unknown"}
+
+
+def test_lines_that_nobody_understands_are_no_health(cluster: str, tmp_path: Path) -> None:
+    path = tmp_path / "env.sh"
+    path.write_text(env("--nodes", cluster).stdout + "NCCL_DEBUG = INFO\n" + "x" * 70_000)
+    done = env("--nodes", cluster, "--check", str(path))
+    assert done.returncode == 3
+    said = " ".join(done.stdout.split())
+    assert "2 lines of " in said and "it begins with 'NCCL_DEBUG'" in said
+
+
+@pytest.mark.parametrize("content, said", [
+    (random.Random(7).randbytes(200), "not text"), (b"A=1\0B=2\0", "not text"), (b"A=1\n" * (1 << 21), "larger than 4 MiB"),
+])  # fmt: skip
+def test_files_that_are_no_text(tmp_path: Path, content: bytes, said: str) -> None:
+    (tmp_path / "file").write_bytes(content)
+    done = env("--check", str(tmp_path / "file"))
+    assert done.returncode == 2 and said in done.stderr
 
 
 def test_slips_are_said_too(cluster: str, tmp_path: Path) -> None:

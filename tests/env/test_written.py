@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from ncdiag.nccl.advice import ALL_NODES
-from ncdiag.nccl.written import NotUnderstood, for_node, read
+from ncdiag.nccl.written import NotUnderstood, for_node, not_understood, read
 
 SHELL = """\
 #!/bin/bash
@@ -98,3 +100,23 @@ def test_yaml_that_refers_to_itself() -> None:
         "l0: &l0 [1]\n" + "".join(f"l{n}: &l{n} [*l{n - 1}, *l{n - 1}]\n" for n in range(1, 40)) + "env: {A: 1}\n"
     )
     assert read(doubling, "x.yaml")[ALL_NODES] == {"A": "1"}
+
+
+@pytest.mark.parametrize("text, lines", [
+    (SHELL, []), ("A=1\n" + "a" * 100_000 + "\n", [2]), ("A=1\n%%% ~~\n\xa7\n" + "b" * 300, [2, 3, 4]),
+    ("A=1\nNCCL_DEBUG = INFO\nNCCL_DEBUG: INFO\nexport NCCL_DEBUG INFO\nsetenv NCCL_DEBUG INFO\nset -gx NCCL_DEBUG INFO\n", [2, 3, 4, 5, 6]),
+    ("FROM base\nENV NCCL_DEBUG INFO\nENV A=1\nRUN x", [2]), ("A_B=1 \\\nC_D=2\nNCCL_IB_HCA+=,x", [3]),
+    ("#!/bin/sh -e\nif [ -f /etc/x ]; then\n  . /etc/x\nfi\nA_B=1\nC_D=2\nexport A_B C_D\nexport PATH\n[[ $A_B ]] && ./run --x\n(cd /; ls) ||\n  { exit 1; }\n"
+     "case $(hostname) in\n*)\n  export B=1\n  ;;\nesac\nf() {\n\"$HOME/bin/x\" y\n}\n! grep -q x y\n", []),
+    ("[Service]\nEnvironment=A=1\nExecStart=@/bin/vllm\n", []), ('{"env_vars": {"A": "1"}}', []),
+])  # fmt: skip
+def test_lines_that_are_not_understood(text: str, lines: list[int]) -> None:
+    assert [number for number, _ in not_understood(text)] == lines
+
+
+@pytest.mark.parametrize("line", ["a" * 2_000_000, "A=" * 1_000_000, "A='" * 700_000, "A=1 " * 15_000, "a" * 65_000])
+def test_long_lines_take_linear_time(line: str) -> None:
+    start = time.process_time()
+    read(f"A=1\n{line}\n")
+    not_understood(f"A=1\n{line}\n")
+    assert time.process_time() - start < 2
