@@ -183,6 +183,7 @@ def _facts() -> Dict[str, Any]:
         "cuda": [],
         "nccl": None,
         "cpus": len(os.sched_getaffinity(0)),
+        "memory_free": memory_free(),
     }
     if torch.cuda.is_available():
         for index in range(torch.cuda.device_count()):
@@ -197,6 +198,28 @@ def _facts() -> Dict[str, Any]:
         with contextlib.suppress(Exception):
             found["nccl"] = ".".join(str(part) for part in torch.cuda.nccl.version())
     return found
+
+
+def memory_free() -> Optional[int]:
+    """Bytes that new processes may take: MemAvailable of /proc/meminfo, less where a cgroup (memory.max) allows less beside what it uses for
+    more than its cache of files (memory.current, `file` of memory.stat)."""
+    found = []
+    with contextlib.suppress(OSError, KeyError):
+        found.append(_table("/proc/meminfo")["MemAvailable:"] << 10)
+    with contextlib.suppress(OSError, KeyError, ValueError):
+        limit, used = (int(_words("/sys/fs/cgroup/memory." + name)[0]) for name in ("max", "current"))
+        found.append(max(limit - used + _table("/sys/fs/cgroup/memory.stat")["file"], 0))
+    return min(found) if found else None  # a limit of "max" is no number: there is none
+
+
+def _words(path: str) -> List[str]:
+    with open(path) as file:
+        return file.read().split()
+
+
+def _table(path: str) -> Dict[str, int]:
+    with open(path) as file:
+        return {words[0]: int(words[1]) for words in map(str.split, file) if len(words) > 1 and words[1].isdigit()}
 
 
 def gpu_users() -> Dict[str, Any]:

@@ -22,7 +22,7 @@ class Taken(Exception):
 
 
 class Nobody(Exception):
-    """No node answers, or there are too few ranks; one sentence with the way out."""
+    """No node answers, or there are too few ranks or too many; one sentence with the way out."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +76,7 @@ def measure(ways: Sequence[Way], wanted: Wanted, say: Callable[[str], None]) -> 
     """Raises Taken, Nobody."""
     say(f"reaching {len(ways)} agents")
     with Session(ways, say) as session:
+        _may_hold(session, wanted.per_node)
         places = session.places(wanted.per_node)
         _may_start(session, places, wanted)
         report = _about(session, places, wanted)
@@ -96,6 +97,14 @@ def measure(ways: Sequence[Way], wanted: Wanted, say: Callable[[str], None]) -> 
         _isolate(session, places, report, wanted, outcome, say)
         _engine(report, wanted, len(set(names)))
     return report
+
+
+def _may_hold(session: Session, per_node: int | None) -> None:
+    if per_node is None:
+        return
+    reasons = [occupancy.too_many(agent.node, agent.facts or {}, per_node) for agent in session.agents]
+    if any(reasons):
+        raise Nobody(f"--ranks-per-node {per_node}: {'; '.join(dict.fromkeys(filter(None, reasons)))}")
 
 
 def _may_start(session: Session, places: Sequence[Place], wanted: Wanted) -> None:

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from ncdiag.bandwidth import baseline, judge
+from ncdiag.bandwidth import agent, baseline, judge
 from ncdiag.bandwidth.engine_share import Curve, Load, Machine, Shape, forwards
 from ncdiag.bandwidth.expect import Expectation, socket_efficiency
 from ncdiag.bandwidth.isolate import Verdict
-from ncdiag.bandwidth.occupancy import taken
+from ncdiag.bandwidth.occupancy import taken, too_many
 from ncdiag.bandwidth.pairs import Isolation
 from ncdiag.bandwidth.symptoms import Symptoms
 
@@ -47,6 +47,26 @@ def test_memory_held_by_an_unseen_process() -> None:
 
 def test_what_could_not_be_asked_is_not_free() -> None:
     assert "could not say" in taken("gpu01", node([], error="timed out"))[0]
+
+
+@pytest.mark.parametrize(
+    ("facts", "fits", "why"),
+    [
+        ({"cpus": 2, "memory_free": 64 * 10**9}, 8, "gpu01 has 2 CPUs and takes 8 ranks at most, 4 a CPU"),
+        ({"cpus": 64, "memory_free": 1_000_000_000}, 3, "gpu01 has 1.0 GB of memory free"),
+        ({"cuda": [{}, {}], "cpus": 64}, 2, "gpu01 has 2 GPUs and takes one rank each"),
+        ({"cpus": 1, "memory_free": None}, 4, "gpu01 has 1 CPU and takes 4 ranks"),
+    ],
+)
+def test_more_ranks_than_a_node_holds(facts: dict[str, Any], fits: int, why: str) -> None:
+    assert too_many("gpu01", facts, fits) == ""
+    assert why in too_many("gpu01", facts, fits + 1)
+    assert "gpu01 has" in too_many("gpu01", facts, 100_000)
+
+
+def test_memory_of_this_machine_is_read() -> None:
+    free = agent.memory_free()
+    assert free is not None and free > 1 << 20
 
 
 def test_baseline_round_trip_and_change(tmp_path: Path) -> None:
