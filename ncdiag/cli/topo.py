@@ -5,18 +5,19 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 import click
+from click.core import ParameterSource
 
 from ncdiag import redact
-from ncdiag.check import counts
+from ncdiag.check import check, counts
 from ncdiag.cli.options import exit_code, fail_on_option, output_options, read_env_file, write_result
 from ncdiag.cli.types import InputFile
 from ncdiag.exits import Exit
-from ncdiag.model import SCHEMA, Finding, unknown
+from ncdiag.model import SCHEMA, Finding, Snapshot, Status, unknown
 from ncdiag.nccl.graph_xml import Graphs, looks_like_graphs, parse_graphs
 from ncdiag.nccl.graph_xml import as_data as graphs_as_data
 from ncdiag.nccl.rules import Rules, rules_for
@@ -25,9 +26,13 @@ from ncdiag.nccl.topology_check import check_topology, compare_topologies
 from ncdiag.nccl.topology_view import View, as_data, view
 from ncdiag.nccl.topology_xml import parse_topology
 from ncdiag.nccl.version import Version, parse_version
+from ncdiag.registry import ProbeSet
 
 MAX_FILE_BYTES = 32 << 20
 LIVE_TIMEOUT_S = 90.0
+SETTINGS = ("nccl-environment", "nccl-conf-files")
+"""What is drawn rests on NCCL's settings: where they could not be read, it is not known."""
+LIVE_OPTIONS = {"nodes": "--nodes", "ssh_user": "--ssh-user", "ssh_config": "--ssh-config", "pid": "--pid"}
 SOURCES = ("pci-devices", "rdma-devices", "nccl-environment", "nccl-conf-files", "nccl-library", "gpus", "gpudirect")
 
 
@@ -67,11 +72,12 @@ def command(
     FILE is a dump that NCCL wrote (NCCL_TOPO_DUMP_FILE, NCCL_GRAPH_DUMP_FILE) or a file for NCCL_TOPO_FILE, `-` stdin, `live`
     this machine's /sys and driver. Several are compared with each other.
     """
+    _must_be_live(files)
     version = _version(nccl_version)
+    rules = rules_for(version)
     environ = read_env_file(env_file)
     if gdr_level is not None:
-        environ["NCCL_NET_GDR_LEVEL"] = gdr_level
-    rules = rules_for(version)
+        environ["NCCL_NET_GDR_LEVEL"] = _level(gdr_level, rules)
     read = Read([], [], [])
     for note in settings_from(environ, rules).notes:
         click.echo(f"note: {note}", err=True)
@@ -90,6 +96,23 @@ def command(
     text = _json(read, findings, code) if format_ == "json" else _text(read, findings, None if output else obj["color"])
     write_result(text, output)
     return code
+
+
+def _must_be_live(files: Sequence[str]) -> None:
+    """A node that nobody would be asked is a mistake. Raises click.UsageError."""
+    if "live" in files:
+        return
+    context = click.get_current_context()
+    for name, option in LIVE_OPTIONS.items():
+        if context.get_parameter_source(name) is not ParameterSource.DEFAULT:
+            raise click.UsageError(f"{option} holds for `live`, and only files are named: ncdiag topo live {option} …")
+
+
+def _level(text: str, rules: Rules) -> str:
+    """Raises click.UsageError."""
+    if settings_from({"NCCL_NET_GDR_LEVEL": text}, rules).settings.gdr_level is None:
+        raise click.UsageError(f"--gdr-level {text}: not a level; write LOC, PIX, PXB, PHB or SYS, in capitals")
+    return text
 
 
 def _version(text: str | None) -> Version | None:
@@ -141,11 +164,21 @@ def _live(
         shown = topology(snapshot, name, environ, version)
         if shown is not None:
             read.machines.append((name, shown))
+            read.findings.extend(_not_read(snapshot, everything.chosen(SETTINGS), name))
             continue
         reason = node.unreachable or node.errors.get("pci-devices", "no answer")
         read.findings.append(
             unknown(f"the PCI tree of {name} could not be read: {reason}", name, source="/sys/bus/pci")
         )
+
+
+def _not_read(snapshot: Snapshot, settings: ProbeSet, name: str) -> Iterator[Finding]:
+    """What the drawing of that node lacks."""
+    node = snapshot.nodes[name]
+    found = [one for one in check(Snapshot({name: node}, snapshot.plan), settings) if one.status is Status.UNKNOWN]
+    yield from found
+    for probe in sorted({*SOURCES} & {*node.errors} - {one.probe for one in found}):
+        yield unknown(f"could not be read: {node.errors[probe]}", name, source=probe)
 
 
 def _json(read: Read, findings: Sequence[Finding], code: Exit) -> str:

@@ -16,6 +16,7 @@ from ncdiag.nccl.topology_check import check_topology
 from ncdiag.nccl.topology_live import build
 from ncdiag.nccl.topology_view import View, view
 from ncdiag.probes import pci_devices, rdma_devices
+from tests.env.clusters import saved, two_nodes
 from tests.nccl_topology import machines as dumps
 from tests.probes.machines import Machine, eight_rails
 
@@ -126,6 +127,33 @@ def test_command_reads_stdin_graphs_and_captured_machines() -> None:
 def test_command_mistakes(arguments: list[str], words: str) -> None:
     result = run(*arguments)
     assert words in str(result.exception)
+
+
+@pytest.mark.parametrize(("arguments", "words"), [
+    (["--gdr-level", "foo"], "not a level; write LOC, PIX"), (["--nodes", "ssh:x"], "--nodes holds for `live`"),
+    (["--nodes", "local"], "--nodes holds for `live`"), (["--pid", "1"], "--pid holds for `live`"), (["--ssh-user", "x"], "--ssh-user holds"),
+])  # fmt: skip
+def test_options_that_would_be_ignored(dump: str, arguments: list[str], words: str) -> None:
+    assert words in str(run(dump, *arguments).exception)
+    assert run(dump, "--gdr-level", "PHB").return_value == run(dump, "--gdr-level", "2").return_value == 0
+
+
+def test_settings_that_could_not_be_read_are_no_health(tmp_path: Path) -> None:
+    path = saved(tmp_path, two_nodes())
+    data = json.loads(path.read_text())
+    data["nodes"]["gpu01"]["facts"]["nccl-environment"] = {
+        "environ": None, "reason": "/proc/7/environ: Permission denied", "absent": [],
+    }  # fmt: skip
+    data["nodes"]["gpu02"]["errors"]["rdma-devices"] = "no answer within 5 s"
+    path.write_text(json.dumps(data))
+    result = run("live", "--nodes", f"file:{path}", "--format", "json")
+    told = {
+        one["where"]["node"]: one["summary"]
+        for one in json.loads(result.output)["findings"]
+        if one["status"] == "unknown"
+    }
+    assert result.return_value == 3 and "/proc/7/environ: Permission denied" in told["gpu01"]
+    assert told["gpu02"] == "rdma-devices could not be read: no answer within 5 s"
 
 
 def test_not_a_topology(tmp_path: Path) -> None:
