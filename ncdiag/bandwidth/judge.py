@@ -98,18 +98,31 @@ def choices(expectation: Expectation) -> Iterator[Finding]:
 
 
 def changes(found: Sequence[Change], doubts: Sequence[str]) -> Iterator[Finding]:
+    """One finding for each operation that is slower now, with its worst size. `found`: all that is in both runs."""
     for doubt in doubts:
         yield unknown(f"the baseline is of another kind of run: {doubt}", source=SOURCE)
-    for change in found:
-        if change.significant and change.ratio < 1 and change.size_bytes >= LARGE_BYTES:
-            yield warn(
-                f"{change.op} of {change.size_bytes} bytes: {change.now_gbytes_s:.4g} GB/s, {change.before_gbytes_s:.4g} in the baseline ({change.ratio - 1:+.0%})",
-                source=SOURCE,
-                observed=change.now_gbytes_s,
-                expected=change.before_gbytes_s,
-                cause="slow-not-hung",
-                remedy="See who is slow with --isolate always.",
-            )
+    if not found:
+        yield unknown(
+            "nothing in the baseline matches: no operation and size of it was measured now",
+            source=SOURCE,
+            remedy="Measure with the --op, --min, --max and --factor of the baseline.",
+        )
+    for op in dict.fromkeys(change.op for change in found):
+        alike = [change for change in found if change.op == op]
+        slower = [change for change in alike if change.significant and change.ratio < 1]
+        if not slower:
+            continue
+        worst = min(slower, key=lambda change: change.ratio)
+        others = f"; slower in {len(slower)} of {len(alike)} measurements" if len(alike) > 1 else ""
+        status = fail if worst.ratio < VERY_SLOW else warn
+        yield status(
+            f"{op} of {worst.size_bytes} bytes: {worst.now_gbytes_s:.4g} GB/s, {worst.before_gbytes_s:.4g} in the baseline ({worst.ratio - 1:+.0%}){others}",
+            source=SOURCE,
+            observed=worst.now_gbytes_s,
+            expected=worst.before_gbytes_s,
+            cause="slow-not-hung",
+            remedy="See who is slow with --isolate always.",
+        )
 
 
 def stuck(outcome: Outcome, names: Sequence[str]) -> Iterator[Finding]:

@@ -29,6 +29,7 @@ from ncdiag.cli.options import (
 from ncdiag.cli.types import InputFile, Number, OutputFile, Seconds
 from ncdiag.exits import Exit
 from ncdiag.fleet.base import FleetError
+from ncdiag.model import unknown
 from ncdiag.report.console import plain
 from ncdiag.report.saved import of_json
 
@@ -163,6 +164,7 @@ def command(
     """
     if files:
         return _read(files, format_, output)
+    _apart(output, options)
     try:
         wanted = _wanted(options)
         environment = {name: value for name, value in os.environ.items() if name.startswith(CARRIED)}
@@ -172,7 +174,12 @@ def command(
             agents, wanted, lambda text: None if obj["quiet"] else print(f"ncdiag: {plain(text)}", file=sys.stderr)
         )
         if options["save_baseline"]:
-            baseline.save(options["save_baseline"], report.rows, report.about)
+            if report.rows:
+                baseline.save(options["save_baseline"], report.rows, report.about)
+            else:
+                report.findings.append(
+                    unknown("no baseline was saved: nothing was measured", source="ncdiag bandwidth")
+                )
     except Taken as error:
         message = "the GPUs are in use, and a bandwidth run would disturb who uses them:\n" + redact.text(
             plain_lines(str(error))
@@ -199,6 +206,16 @@ def command(
             output,
         )
     return code
+
+
+def _apart(output: str | None, options: dict[str, Any]) -> None:
+    """The report must not overwrite a baseline. Raises click.UsageError."""
+    for name in ("baseline_path", "save_baseline"):
+        if output and options[name] and os.path.realpath(output) == os.path.realpath(options[name]):
+            switch = {"baseline_path": "--baseline", "save_baseline": "--save-baseline"}[name]
+            raise click.UsageError(
+                f"-o and {switch} name the same file, {output}: the report would overwrite the baseline"
+            )
 
 
 def plain_lines(text: str) -> str:

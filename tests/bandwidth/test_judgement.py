@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ncdiag.bandwidth import agent, baseline, judge
+from ncdiag.bandwidth import agent, judge
 from ncdiag.bandwidth.engine_share import Curve, Load, Machine, Shape, forwards
 from ncdiag.bandwidth.expect import Expectation, socket_efficiency
 from ncdiag.bandwidth.isolate import Verdict
@@ -67,25 +66,6 @@ def test_more_ranks_than_a_node_holds(facts: dict[str, Any], fits: int, why: str
 def test_memory_of_this_machine_is_read() -> None:
     free = agent.memory_free()
     assert free is not None and free > 1 << 20
-
-
-def test_baseline_round_trip_and_change(tmp_path: Path) -> None:
-    path = str(tmp_path / "kept.json")
-    about = {"nodes": ["a"], "ranks": 2, "backend": "nccl", "dtype": "float32"}
-    baseline.save(path, [row()], about)
-    (same,), doubts = baseline.compare(baseline.load(path), [row(time_s=1.02e-3)], about)
-    assert not same.significant and doubts == []
-    (slower,), doubts = baseline.compare(baseline.load(path), [row(time_s=1.5e-3)], {**about, "ranks": 4})
-    assert slower.significant and slower.ratio == pytest.approx(1 / 1.5)
-    assert doubts == ["ranks: 2 then, 4 now"]
-    assert [finding.status.value for finding in judge.changes([slower], doubts)] == ["unknown", "warn"]
-
-
-@pytest.mark.parametrize("text", ["", "[]", '{"schema": 2, "rows": []}', '{"schema": 1}'])
-def test_a_file_that_is_no_baseline(tmp_path: Path, text: str) -> None:
-    (tmp_path / "b.json").write_text(text)
-    with pytest.raises(baseline.BaselineError, match=r"b\.json"):
-        baseline.load(str(tmp_path / "b.json"))
 
 
 @pytest.mark.parametrize(
