@@ -177,8 +177,8 @@ def _not_read(snapshot: Snapshot, settings: ProbeSet, name: str) -> Iterator[Fin
     node = snapshot.nodes[name]
     found = [one for one in check(Snapshot({name: node}, snapshot.plan), settings) if one.status is Status.UNKNOWN]
     yield from found
-    for probe in sorted({*SOURCES} & {*node.errors} - {one.probe for one in found}):
-        yield unknown(f"could not be read: {node.errors[probe]}", name, source=probe)
+    for probe in sorted({*SOURCES} & {*node.errors} - {one.source for one in found}):
+        yield unknown(f"{probe} could not be read: {node.errors[probe]}", name, source=probe)
 
 
 def _json(read: Read, findings: Sequence[Finding], code: Exit) -> str:
