@@ -53,3 +53,17 @@ def test_pairs_that_were_not_tested(
 def test_no_pair_was_tested(there: set[int], words: str) -> None:
     found = said(there, set())
     assert {finding.status.value for finding in found} == {"unknown"} and words in found[-1].summary
+
+
+@pytest.mark.parametrize("between, tested, words", [
+    (None, pairs(0, 1, 2, 3), "4 nodes reach each other both ways"),
+    ([[1], [1, 2, 3]], {frozenset((1, 2)), frozenset((1, 3))}, "gpu01 and gpu[02-03] reach each other both ways"),
+    ([[0, 1, 2, 3], [2]], {frozenset((2, number)) for number in (0, 1, 3)}, "gpu[00-01,03] and gpu02 reach each other both ways"),
+    ([[0, 1], [2, 3]], {frozenset((low, high)) for low in (0, 1) for high in (2, 3)}, "gpu[00-01] and gpu[02-03] reach each other both ways"),
+    ([[0], [1]], pairs(0, 1), "2 nodes reach each other both ways"), ([[0, 1, 2], [0, 1, 2]], pairs(0, 1, 2), "3 nodes reach each other both ways"),
+])  # fmt: skip
+def test_only_those_that_were_tested_reach_each_other(
+    between: list[list[int]] | None, tested: set[frozenset[int]], words: str
+) -> None:
+    (finding,) = said({0, 1, 2, 3}, tested, between)
+    assert finding.summary.startswith(words)
