@@ -65,14 +65,21 @@ class Verdict:
     """What was found. `nodes` has one name, the two of a path, or the members of a group."""
 
     kind: str
-    """`node`: slow or stuck with every partner. `rail`: over these NICs only. `path`: only these two with each other. `group`: fast among
-    themselves, slow towards the others. `unsure`: the tests contradict each other."""
+    """`node`: slow with every partner, or in whatever got stuck. `rail`: over these NICs only. `path`: only these two with each other.
+    `group`: fast among themselves, slow towards the others. `stuck`: these two got stuck, and no node explains it. `unsure`: the tests
+    contradict each other."""
     nodes: tuple[str, ...]
     rails: tuple[str, ...] = ()
     ratio: float | None = None
     """Measured over usual, median of its tests; None: it got stuck."""
     stuck: bool = False
     tests: int = 0
+
+    def explains(self, pair: Collection[str]) -> bool:
+        """Whether it says why this pair got stuck."""
+        if self.kind in ("path", "stuck"):
+            return set(self.nodes) == set(pair)
+        return self.kind != "unsure" and not set(self.nodes).isdisjoint(pair)
 
 
 @dataclass
@@ -123,8 +130,11 @@ class Search:
             if self._steps is not None:
                 self._steps.close()
                 self._conclude_open()
+            self._conclude_stuck()
             return []
         tests = next(self._steps, [])
+        if not tests:
+            self._conclude_stuck()
         self.rounds += bool(tests)
         return tests
 
@@ -457,6 +467,30 @@ class Search:
         for node, state in self._state.items():
             if node not in told and state.slow:
                 self.verdicts.append(self._verdict("node" if state.slow >= VOTES else "unsure", node))
+
+    def _conclude_stuck(self) -> None:
+        """A pair that got stuck is evidence that no later success takes back. Those that no verdict explains point to the node that they all
+        have in common, if every other pair of it got stuck too; else the pairs are told."""
+        ended: dict[frozenset[str], list[bool]] = {}
+        for test, value in self.results:
+            if not test.rail:
+                ended.setdefault(frozenset((test.one, test.other)), []).append(value is not None)
+        stuck = [
+            pair
+            for pair, found in ended.items()
+            if not all(found) and not any(one.explains(pair) for one in self.verdicts)
+        ]
+        if not stuck:
+            return
+        clean = set(itertools.chain.from_iterable(pair for pair, found in ended.items() if all(found)))
+        common = frozenset.intersection(*stuck) - clean
+        if len(common) == 1:
+            (node,) = common
+            tests = sum(len(found) for pair, found in ended.items() if node in pair)
+            self.verdicts = [one for one in self.verdicts if one.nodes != (node,)]
+            self.verdicts.append(Verdict("node", (node,), (), None, True, tests))
+        else:
+            self.verdicts += [Verdict("stuck", tuple(sorted(pair)), (), None, True, len(ended[pair])) for pair in stuck]
 
 
 def round_robin(nodes: list[str]) -> Iterator[list[tuple[str, str]]]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from ncdiag.bandwidth import stuck_pairs
 from ncdiag.bandwidth.baseline import Change
 from ncdiag.bandwidth.expect import SLOW, VERY_SLOW, Expectation
 from ncdiag.bandwidth.isolate import Verdict
@@ -17,6 +18,11 @@ from ncdiag.model import Finding, fail, ok, skip, unknown, warn
 
 LINK = "network-link-degraded"
 SOURCE = "ncdiag bandwidth"
+WHO, WHO_BY_PAIRS = (
+    "See who is slow with --isolate always.",
+    "The pairs, tested one by one after this, say who is slow.",
+)
+"""Remedies; the second where the pairs are tested in the same run."""
 
 
 def not_answering(agents: Sequence[Agent]) -> Iterator[Finding]:
@@ -31,7 +37,7 @@ def not_answering(agents: Sequence[Agent]) -> Iterator[Finding]:
             )
 
 
-def data(rows: Sequence[Row]) -> Iterator[Finding]:
+def data(rows: Sequence[Row], by_pairs: bool = False) -> Iterator[Finding]:
     for row in rows:
         if row.wrong:
             yield fail(
@@ -40,15 +46,18 @@ def data(rows: Sequence[Row]) -> Iterator[Finding]:
                 observed=row.wrong,
                 expected=0,
                 cause="gpu-hardware-fault",
-                remedy="Do not serve from these GPUs; run the pairs one by one (--isolate always) and look at ECC and Xid.",
+                remedy="Do not serve from these GPUs; look at ECC and Xid"
+                + ("." if by_pairs else ", and run the pairs one by one (--isolate always)."),
             )
     checked = [row for row in rows if row.wrong is not None]
     if checked and not any(row.wrong for row in checked):
         yield ok(f"all {len(checked)} results on random data are right", source=SOURCE)
 
 
-def against(rows: Sequence[Row], expectation: Expectation, given: float | None, backend: str) -> Iterator[Finding]:
-    """`given`: what the person expects, GB/s."""
+def against(
+    rows: Sequence[Row], expectation: Expectation, given: float | None, backend: str, by_pairs: bool = False
+) -> Iterator[Finding]:
+    """`given`: what the person expects, GB/s. `by_pairs`: if this is bad, the pairs are tested in the same run."""
     best = peak(rows) or max(rows, key=lambda row: row.busbw, default=None)
     if best is None:
         return
@@ -79,7 +88,7 @@ def against(rows: Sequence[Row], expectation: Expectation, given: float | None, 
         observed=best.busbw,
         expected=wanted,
         cause=cause,
-        remedy="See who is slow with --isolate always."
+        remedy=(WHO_BY_PAIRS if by_pairs else WHO)
         if not expectation.causes
         else "Repair what the remark says, then measure again.",
     )
@@ -97,7 +106,7 @@ def choices(expectation: Expectation) -> Iterator[Finding]:
         )
 
 
-def changes(found: Sequence[Change], doubts: Sequence[str]) -> Iterator[Finding]:
+def changes(found: Sequence[Change], doubts: Sequence[str], by_pairs: bool = False) -> Iterator[Finding]:
     """One finding for each operation that is slower now, with its worst size. `found`: all that is in both runs."""
     for doubt in doubts:
         yield unknown(f"the baseline is of another kind of run: {doubt}", source=SOURCE)
@@ -121,11 +130,11 @@ def changes(found: Sequence[Change], doubts: Sequence[str]) -> Iterator[Finding]
             observed=worst.now_gbytes_s,
             expected=worst.before_gbytes_s,
             cause="slow-not-hung",
-            remedy="See who is slow with --isolate always.",
+            remedy=WHO_BY_PAIRS if by_pairs else WHO,
         )
 
 
-def stuck(outcome: Outcome, names: Sequence[str]) -> Iterator[Finding]:
+def stuck(outcome: Outcome, names: Sequence[str], by_pairs: bool = False) -> Iterator[Finding]:
     """A run of all ranks that did not come to its end."""
     if outcome.ok:
         return
@@ -138,7 +147,8 @@ def stuck(outcome: Outcome, names: Sequence[str]) -> Iterator[Finding]:
             source=SOURCE,
             rank=failed,
             cause="unresolved",
-            remedy="The pairs tell which nodes work together; NCCL's own words: --format json, log.",
+            remedy=("The pairs, tested after this," if by_pairs else "With --isolate auto the pairs")
+            + " tell which nodes work together; the rank's own words: --format json, logs.",
         )
         return
     waiting = [number for number, rank in enumerate(outcome.ranks) if rank.counters is None]
@@ -147,7 +157,9 @@ def stuck(outcome: Outcome, names: Sequence[str]) -> Iterator[Finding]:
         f"the run of all {len(outcome.ranks)} ranks got stuck ({', '.join(stages)}) and was ended after {outcome.job.limit_s:g} s",
         source=SOURCE,
         cause="unresolved",
-        remedy="The pairs tell who is to blame: --isolate auto.",
+        remedy="The pairs, tested one by one after this, say more."
+        if by_pairs
+        else "--isolate auto tests the pairs one by one.",
     )
 
 
@@ -162,7 +174,7 @@ def isolated(isolation: Isolation) -> Iterator[Finding]:
             isolation.symptoms[node] = replace(
                 isolation.symptoms.get(node, Symptoms()), cpu_ratio=isolation.slow_cpu[node], cpu_slow=True
             )
-        yield _verdict(verdict, isolation.symptoms)
+        yield _stuck(verdict, isolation) or _verdict(verdict, isolation.symptoms)
     named = {node for verdict in isolation.verdicts for node in verdict.nodes}
     for node, times in isolation.slow_cpu.items():
         if node not in named:
@@ -186,6 +198,15 @@ def isolated(isolation: Isolation) -> Iterator[Finding]:
                 cause=LINK,
                 remedy="Look at cable, optics, port errors and filters on the way.",
             )
+
+
+def _stuck(verdict: Verdict, isolation: Isolation) -> Finding | None:
+    if verdict.kind == "stuck":
+        return stuck_pairs.pair(verdict.nodes, isolation.tests)
+    if verdict.kind != "node":
+        return None
+    node = verdict.nodes[0]
+    return stuck_pairs.node(node, isolation.tests, isolation.symptoms.get(node, Symptoms(stuck=True)))
 
 
 def _verdict(verdict: Verdict, symptoms: Mapping[str, Symptoms]) -> Finding:

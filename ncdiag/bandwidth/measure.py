@@ -83,17 +83,18 @@ def measure(ways: Sequence[Way], wanted: Wanted, say: Callable[[str], None]) -> 
         names = [place.on(session) for place in places]
         report.findings += judge.not_answering(session.agents)
         outcome = _sweep(session, places, report, wanted, say)
-        report.findings += judge.stuck(outcome, names)
+        by_pairs = wanted.isolate != "never" and len(pairs.units(session, places)) > 1
+        report.findings += judge.stuck(outcome, names, by_pairs)
         facts = {agent.node: agent.facts or {} for agent in session.agents}
         report.expectation = expect(outcome, names, facts) if report.backend == "nccl" else expect_gloo(names, facts)
         report.findings += [
-            *judge.data(report.rows),
+            *judge.data(report.rows, by_pairs),
             *judge.choices(report.expectation),
-            *judge.against(report.rows, report.expectation, wanted.expect, report.backend),
+            *judge.against(report.rows, report.expectation, wanted.expect, report.backend, by_pairs),
         ]
         if wanted.baseline is not None:
             report.changes, doubts = baseline.compare(wanted.baseline, report.rows, report.about)
-            report.findings += judge.changes(report.changes, doubts)
+            report.findings += judge.changes(report.changes, doubts, by_pairs)
         _isolate(session, places, report, wanted, outcome, say)
         _engine(report, wanted, len(set(names)))
     return report

@@ -33,7 +33,8 @@ class Isolation:
     usual_gbytes_s: float | None = None
     threshold: float = 0.0
     tests: list[dict[str, Any]] = field(default_factory=list)
-    """Every pair: `round`, `nodes`, `rail`, `busbw_gbytes_s` or None, `stage` where it got stuck, `retransmitted`."""
+    """Every pair: `round`, `nodes`, `rail`, `busbw_gbytes_s` or None, `stage` where it got stuck, `passed_bytes`: the largest message
+    that all its ranks came through (None: none), `retransmitted`."""
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -161,6 +162,7 @@ def _record(number: int, test: Pair, outcome: Outcome, value: float | None) -> d
         "rail": test.rail,
         "busbw_gbytes_s": value,
         "stage": None if value is not None else next((rank.stage for rank in outcome.ranks), ""),
+        "passed_bytes": max((row.size_bytes for row in rows), default=None),
         "error": next((rank.error for rank in outcome.ranks if rank.error), None),
         "idle_loss": [idle_loss([rank], IDLE_BYTES) for rank in outcome.ranks],
         "cpu_work_s": [rank.self_test["cpu_work_s"] if rank.self_test else None for rank in outcome.ranks],

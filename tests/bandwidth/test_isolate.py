@@ -118,3 +118,41 @@ def test_round_robin_meets_everybody_once() -> None:
     for names in (list("abcd"), list("abcde")):
         met = [frozenset(pair) for pairs in round_robin(names) for pair in pairs]
         assert len(met) == len(set(met)) == len(names) * (len(names) - 1) // 2
+
+
+def flaky(*answers: tuple[str, list[float | None]], usual: float = 0.84) -> Measure:
+    """Pairs (`"a b"`) with their own answers, one a test, the last again and again; all others are as usual."""
+    left = {frozenset(names.split()): list(values) for names, values in answers}
+
+    def measure(test: Pair) -> float | None:
+        values = left.get(frozenset((test.one, test.other)), [usual])
+        return values.pop(0) if len(values) > 1 else values[0]
+
+    return measure
+
+
+def test_what_got_stuck_is_not_taken_back_by_a_later_success() -> None:
+    """Full packets are lost at m2: two of its pairs get stuck, one comes through when tried again."""
+    for again in (None, 0.69):
+        for seed in range(5):
+            hole = flaky(("m2 m3", [None, again]), ("m1 m2", [None, 0.69]))
+            assert blamed(run(Search(["m1", "m2", "m3"], seed=seed), hole)) == {"m2": "node"}
+
+
+@pytest.mark.parametrize("count", [4, 6, 8])
+def test_a_node_whose_pairs_all_got_stuck_once(count: int) -> None:
+    nodes = [f"n{number}" for number in range(count)]
+    stuck: list[tuple[str, list[float | None]]] = [(f"n1 {node}", [None, 0.8]) for node in nodes if node != "n1"]
+    assert blamed(run(Search(nodes), flaky(*stuck))) == {"n1": "node"}
+
+
+def test_pairs_that_got_stuck_without_a_common_node_are_told() -> None:
+    search = run(Search(list("abcdef")), flaky(("a b", [None, 0.84]), ("c d", [None, 0.84])))
+    assert blamed(search) == {"a+b": "stuck", "c+d": "stuck"}
+    search.next_round()
+    assert len(search.verdicts) == 2
+
+
+def test_a_common_node_that_works_with_others_is_not_blamed() -> None:
+    search = run(Search(list("abcdef")), flaky(("a b", [None, 0.84]), ("a c", [None, 0.84])))
+    assert blamed(search) == {"a+b": "stuck", "a+c": "stuck"}
