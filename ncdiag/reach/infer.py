@@ -6,8 +6,9 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-FAILED = ("refused", "dropped", "unreachable", "reset", "stuck", "stranger", "setup")
-"""Outcomes of a test that did not get through; `stuck`: small messages pass, large ones do not; `setup`: an RDMA connection cannot be made."""
+FAILED = ("refused", "dropped", "unreachable", "reset", "stuck", "stranger", "setup", "local")
+"""Outcomes of a test that did not get through; `stuck`: small messages pass, large ones do not; `setup`: an RDMA connection cannot be made;
+`local`: the source's own kernel refuses the way."""
 
 ENOUGH = 0.8
 """Share of a node's tests that must fail before the node is named; lost packets on other links stay below it."""
@@ -44,6 +45,8 @@ class Fault:
     detail: str = ""
     back: bool = True
     """Of a link: whether the other direction was tested, too."""
+    local: list[Trial] = field(default_factory=list)
+    """Those of its tests that the source's own kernel refused: they tell where to look."""
 
 
 def faults(trials: Sequence[Trial]) -> list[Fault]:
@@ -54,7 +57,7 @@ def faults(trials: Sequence[Trial]) -> list[Fault]:
     while left:
         fault = _border(left, tally) or _node(left, tally) or _link(left, trials)
         found.append(fault)
-        left = [trial for trial in left if not _explains(fault, trial)]
+        left = [trial for trial in left if not explains(fault, trial)]
     return found
 
 
@@ -80,7 +83,8 @@ def _ends(trial: Trial) -> tuple[End, End]:
     return ("to", trial.target), ("from", trial.source)
 
 
-def _explains(fault: Fault, trial: Trial) -> bool:
+def explains(fault: Fault, trial: Trial) -> bool:
+    """Whether the test is one of those that the fault lets fail."""
     if fault.kind in ("to", "from", "both"):
         return (trial.target in fault.nodes and fault.kind != "from") or (
             trial.source in fault.nodes and fault.kind != "to"
@@ -114,6 +118,7 @@ def _node(left: Sequence[Trial], tally: Tally) -> Fault | None:
         sum(tally.tested[end] for end in ends),
         len(ends) == 1,
         _detail(told),
+        local=_local(told),
     )
 
 
@@ -133,8 +138,9 @@ def _border(left: Sequence[Trial], tally: Tally) -> Fault | None:
         if len(across) > 1:
             others = sorted(node for node in tally.sets if node not in chosen)
             return Fault(
-                "border", sorted(inside), others, _usual(across), len(across), len(across), False, _detail(across)
-            )
+                "border", sorted(inside), others, _usual(across), len(across), len(across), False, _detail(across),
+                local=_local(across),
+            )  # fmt: skip
     return None
 
 
@@ -156,8 +162,8 @@ def _joined(trials: Iterable[Trial]) -> dict[int, int]:
 
 def _link(left: Sequence[Trial], trials: Sequence[Trial]) -> Fault:
     """One pair that nothing wider explains."""
-    first = left[0]
-    pair = {first.source, first.target}
+    pair = {left[0].source, left[0].target}
+    first = next(iter(_local(trial for trial in left if {trial.source, trial.target} == pair)), left[0])
     own = [trial for trial in trials if {trial.source, trial.target} == pair]
     back = [trial for trial in own if trial.source == first.target]
     one_way = bool(back) and not any(trial.failed for trial in back)
@@ -172,12 +178,19 @@ def _link(left: Sequence[Trial], trials: Sequence[Trial]) -> Fault:
         one_way,
         first.detail,
         bool(back),
+        _local(own),
     )
 
 
+def _local(trials: Iterable[Trial]) -> list[Trial]:
+    return [trial for trial in trials if trial.outcome == "local"]
+
+
 def _usual(trials: Sequence[Trial]) -> str:
-    return Counter(trial.outcome for trial in trials).most_common(1)[0][0]
+    """The outcome that is told: the source's own word before what the others saw of it."""
+    return "local" if _local(trials) else Counter(trial.outcome for trial in trials).most_common(1)[0][0]
 
 
 def _detail(trials: Sequence[Trial]) -> str:
-    return Counter(trial.detail for trial in trials).most_common(1)[0][0]
+    usual = _usual(trials)
+    return Counter(trial.detail for trial in trials if trial.outcome == usual).most_common(1)[0][0]

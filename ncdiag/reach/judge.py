@@ -24,6 +24,17 @@ WORDS = {
     "short": "full-sized packets are lost",
 }
 
+OWN = {
+    "ENETUNREACH": "it has no route there",
+    "EHOSTUNREACH": "its own routes call the address unreachable",
+    "EINVAL": "as with a blackhole route of its own",
+    "EACCES": "as with a prohibit route of its own",
+    "EPERM": "a filter of its own forbids it (cgroup, eBPF, seccomp)",
+    "EADDRNOTAVAIL": "its own address is gone, or no local port is left",
+    "ENETDOWN": "its own interface is down",
+}
+"""What a kernel means that refuses a connection at once. Source: ip-route(8), types of routes; connect(2), bind(2)."""
+
 
 def judge(run: Run) -> Iterator[Finding]:
     """At least one finding."""
@@ -48,15 +59,15 @@ def _tcp(run: Run) -> Iterator[Finding]:
 def _finding(run: Run, fault: Fault, port: str, cause: str) -> Finding:
     names = run.names
     near, far = fold(names[node] for node in fault.nodes), fold(names[node] for node in fault.others)
-    word = WORDS[fault.outcome] + (
-        f" ({_detail(names, fault)})" if fault.outcome in ("unreachable", "stranger") and fault.detail else ""
-    )
+    word = _word(names, fault)
+    if fault.local:
+        cause = FIREWALL if fault.detail == "EPERM" else PATH
     member = run.members[fault.nodes[0]]
     on = f"{port}{member.interface} ({member.address})"
     if fault.kind == "border":
         summary = f"{near} and the other {len(fault.others)} nodes do not reach each other on {on}: {word}"
     elif fault.kind == "link":
-        back = "; the way back works" if fault.one_way else ", and not the other way round" if fault.back else ""
+        back = "; the way back works" if fault.one_way else ", nor the other way round" if fault.back else ""
         summary = f"{near} cannot reach {far} on {on}: {word}{back}"
     else:
         summary = {
@@ -71,6 +82,14 @@ def _finding(run: Run, fault: Fault, port: str, cause: str) -> Finding:
                 remedy=_remedy(run, fault, cause, near), device=member.interface, **peer)  # fmt: skip
 
 
+def _word(names: Sequence[str], fault: Fault) -> str:
+    if fault.local:
+        own = fold({names[trial.source] for trial in fault.local})
+        return f"the kernel of {own} refuses at once ({fault.detail}: {OWN.get(fault.detail, 'an error of its own')})"
+    told = fault.detail and fault.outcome in ("unreachable", "stranger")
+    return WORDS[fault.outcome] + (f" ({_detail(names, fault)})" if told else "")
+
+
 def _detail(names: Sequence[str], fault: Fault) -> str:
     if fault.outcome == "stranger" and fault.detail.isdigit() and int(fault.detail) < len(names):
         return f"{names[int(fault.detail)]}: two machines have one address"
@@ -79,6 +98,9 @@ def _detail(names: Sequence[str], fault: Fault) -> str:
 
 def _remedy(run: Run, fault: Fault, cause: str, near: str) -> str:
     member = run.members[fault.nodes[0]]
+    if fault.local:
+        source, target = run.members[fault.local[0].source], run.members[fault.local[0].target]
+        return f"see what {source.name} itself does with it: ip route get {target.address} from {source.address}; ip rule; ip route show table all"
     if cause == MTU:
         return f"bring interface and switch ports of {near} to the MTU of the others, or all to 1500: ip link set {member.interface} mtu …"
     if fault.outcome == "stranger":

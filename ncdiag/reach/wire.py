@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import hmac
+import os
 import select
 import socket
 import threading
@@ -34,7 +35,9 @@ SIZES = (9000, 4200, 1500, 1400, 1280)
 
 IP_MTU_DISCOVER, IPV6_MTU_DISCOVER, PMTUDISC_PROBE = 10, 23, 3
 
-GONE = (errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EHOSTDOWN, errno.ENETDOWN, errno.EADDRNOTAVAIL)
+GONE = (errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EHOSTDOWN, errno.ENETDOWN)
+ANSWERS = (errno.ECONNRESET, errno.ECONNABORTED)
+"""Of a peer on the same machine, which answers within the call."""
 
 
 def family(address: str) -> int:
@@ -118,16 +121,16 @@ class Server:
 
 
 def connect(token: str, own: str, peer: str, port: int, number: int, *, bulk: int = BULK) -> Tuple[str, str]:
-    """`(outcome, detail)`: ok, refused, dropped, unreachable, reset, stuck (small passes, large does not), stranger, busy (another program)."""
+    """`(outcome, detail)`: ok, refused, dropped, unreachable, reset, stuck (small passes, large does not), stranger, busy (another program).
+
+    Or `local`, with the error's name: this node's own kernel does not let it out.
+    """
     started = time.monotonic()
     stream = socket.socket(family(peer), socket.SOCK_STREAM)
     with stream:
-        stream.settimeout(CONNECT_S)
-        try:
-            stream.bind((own, 0))
-            stream.connect((peer, port))
-        except OSError as error:
-            return _failed(error)
+        failed = _connected(stream, own, peer, port)
+        if failed is not None:
+            return failed
         try:
             stream.sendall(b"%s %d\n" % (token.encode(), bulk))
             words = _line(stream).split()
@@ -161,15 +164,9 @@ def dial(token: str, own: str, peer: str, port: int, number: int) -> socket.sock
 
 
 def knock(own: str, peer: str, port: int) -> Tuple[str, str]:
-    """`(outcome, detail)` of a connection to a port on which another program listens: ok, refused, dropped, unreachable, reset."""
+    """`(outcome, detail)` of a connection to a port on which another program listens: ok, refused, dropped, unreachable, reset, local."""
     with socket.socket(family(peer), socket.SOCK_STREAM) as stream:
-        stream.settimeout(CONNECT_S)
-        try:
-            stream.bind((own, 0))
-            stream.connect((peer, port))
-        except OSError as error:
-            return _failed(error)
-    return "ok", ""
+        return _connected(stream, own, peer, port) or ("ok", "")
 
 
 def path_mtu(token: str, own: str, peer: str, port: int, mtu: int) -> Optional[int]:
@@ -205,14 +202,35 @@ def _passes(datagrams: socket.socket, token: bytes, target: Tuple[str, int], siz
     return False
 
 
-def _failed(error: OSError) -> Tuple[str, str]:
-    if isinstance(error, socket.timeout) or error.errno == errno.ETIMEDOUT:
+def _connected(stream: socket.socket, own: str, peer: str, port: int) -> Optional[Tuple[str, str]]:
+    """None where it is connected, else `(outcome, detail)`. An answer takes its time: what fails at once, this node's own kernel refuses."""
+    try:
+        stream.bind((own, 0))
+    except OSError as error:
+        return "local", _symbol(error.errno or 0)
+    stream.setblocking(False)
+    code = stream.connect_ex((peer, port))
+    at_once = code != errno.EINPROGRESS
+    if not at_once:
+        if not select.select([], [stream], [], CONNECT_S)[1]:
+            return "dropped", ""
+        code = stream.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+    stream.settimeout(CONNECT_S)
+    return _failed(code, at_once) if code else None
+
+
+def _failed(code: int, at_once: bool) -> Tuple[str, str]:
+    if code == errno.ETIMEDOUT:
         return "dropped", ""
-    if error.errno == errno.ECONNREFUSED:
+    if code == errno.ECONNREFUSED:
         return "refused", ""
-    if error.errno in GONE:
-        return "unreachable", str(error.strerror)
-    return "reset", str(error.strerror or error)
+    if at_once and code not in ANSWERS:
+        return "local", _symbol(code)
+    return "unreachable" if code in GONE else "reset", os.strerror(code)
+
+
+def _symbol(code: int) -> str:
+    return errno.errorcode.get(code, str(code))
 
 
 def _line(stream: socket.socket) -> bytes:

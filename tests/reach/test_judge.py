@@ -10,6 +10,48 @@ from ncdiag.model import Finding
 from ncdiag.reach.judge import judge
 from ncdiag.reach.seen import Member, Run
 
+ADDRESSES = tuple(f"192.0.2.{number}" for number in range(4))
+
+
+def tcp(
+    outcomes: dict[tuple[int, int], tuple[str, str]], addresses: tuple[str, ...] = ADDRESSES, **sizes: int
+) -> list[Finding]:
+    """Four nodes that have all tested each other; `outcomes` of the tests that did not end well, `sizes` of path MTUs below 1500 ("m01")."""
+    members = [
+        Member(f"gpu0{number}", f"gpu0{number}", address, 1500, "eth0") for number, address in enumerate(addresses)
+    ]
+    reports = {}
+    for own in range(4):
+        told = [[0, peer, "tcp", *outcomes.get((own, peer), ("ok", ""))] for peer in range(4) if peer != own]
+        told += [[0, peer, "mtu", "ok", sizes.get(f"m{own}{peer}", 1500)] for peer in range(4) if peer != own]
+        reports[own] = {"number": own, "port": 4000, "started": 0.0, "rdma": None, "tests": told}
+    request = {"between": None, "start": 10.0, "slot_s": 2.5, "named": [], "ports": [4000], "limit": None}
+    return list(judge(Run("NCCL", members, request, reports)))
+
+
+@pytest.mark.parametrize("error, cause, words", [
+    ("EINVAL", "bootstrap-peer-unreachable", "blackhole"), ("ENETUNREACH", "bootstrap-peer-unreachable", "no route"),
+    ("EHOSTUNREACH", "bootstrap-peer-unreachable", "unreachable"), ("EACCES", "bootstrap-peer-unreachable", "prohibit"),
+    ("EPERM", "bootstrap-blocked-firewall", "filter"), ("EMFILE", "bootstrap-peer-unreachable", "an error of its own"),
+])  # fmt: skip
+@pytest.mark.parametrize("source, target", [(1, 3), (3, 1)])
+def test_what_its_own_kernel_refuses_is_the_nodes_own(
+    source: int, target: int, error: str, cause: str, words: str
+) -> None:
+    (finding,) = tcp({(source, target): ("local", error), (target, source): ("dropped", "")})
+    assert finding.status.value == "fail" and finding.where["node"] == f"gpu0{source}" and finding.cause == cause
+    assert finding.summary.startswith(f"gpu0{source} cannot reach gpu0{target}") and f"{error}: " in finding.summary
+    assert words in finding.summary and "nor the other way round" in finding.summary
+    assert f"ip route get 192.0.2.{target} from 192.0.2.{source}" in str(finding.remedy)
+
+
+def test_a_node_without_routes_is_named_for_its_own_reason() -> None:
+    lost = {(2, peer): ("local", "ENETUNREACH") for peer in (0, 1, 3)} | {
+        (peer, 2): ("dropped", "") for peer in (0, 1, 3)
+    }
+    (finding,) = tcp(lost)
+    assert finding.where["node"] == "gpu02" and "the kernel of gpu02 refuses at once (ENETUNREACH" in finding.summary
+
 
 def said(there: set[int], tested: set[frozenset[int]], between: list[list[int]] | None = None) -> list[Finding]:
     """Four nodes, of which some gave a report, of some pairs."""
