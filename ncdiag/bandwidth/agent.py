@@ -15,6 +15,7 @@ import contextlib
 import ctypes
 import fcntl
 import glob
+import ipaddress
 import json
 import os
 import select
@@ -313,17 +314,28 @@ def hcas() -> List[str]:
 
 
 def own_address(interfaces: Dict[str, str]) -> str:
-    """The address by which others most likely reach this node: what it was told, else where its SSH session came in, else that of its name, else its first."""
+    """The address by which others most likely reach this node: what it was told, else where its SSH session came in (sshd behind a pipe says
+    UNKNOWN, a tunnel ends at the loopback), else that of its name, else its first."""
     if os.environ.get("NCDIAG_ADDRESS"):
         return os.environ["NCDIAG_ADDRESS"]
     parts = os.environ.get("SSH_CONNECTION", "").split()
-    if len(parts) == 4:
+    if len(parts) == 4 and _is_reachable(parts[2]):
         return parts[2]
     with contextlib.suppress(OSError):
         address = socket.gethostbyname(socket.gethostname())
         if not address.startswith("127."):
             return address
     return next((address for address in interfaces.values() if not address.startswith("127.")), "127.0.0.1")
+
+
+def _is_reachable(text: str) -> bool:
+    try:
+        address = ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return not (
+        address.is_loopback or address.is_unspecified or "%" in text
+    )  # a scope means something on its own host only
 
 
 def way_to(host: str, interfaces: Dict[str, str]) -> Optional[str]:
