@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import replace
 
 from ncdiag.model import Finding, Status, fail, unknown, warn
 from ncdiag.nodeset import fold
 from ncdiag.reach import coverage, rdma_judge
-from ncdiag.reach.infer import Fault, faults
+from ncdiag.reach.infer import Fault, Trial, faults
 from ncdiag.reach.seen import Run, trials
 
 FIREWALL, PATH, MTU = "bootstrap-blocked-firewall", "bootstrap-peer-unreachable", "mtu-mismatch"
@@ -50,10 +50,37 @@ def judge(run: Run) -> Iterator[Finding]:
 
 
 def _tcp(run: Run) -> Iterator[Finding]:
-    for fault in faults(trials(run, "tcp")):
+    told = trials(run, "tcp")
+    doubled = {frozenset((trial.target, int(trial.detail))): trial for trial in told if _is_doubled(run, trial)}
+    for trial in doubled.values():
+        yield _double(run, trial)
+    for fault in faults(_without_echoes(told, {node for pair in doubled for node in pair})):
         yield _finding(
             run, fault, "", PATH if fault.outcome in ("unreachable", "stranger") or fault.kind == "both" else FIREWALL
         )
+
+
+def _is_doubled(run: Run, trial: Trial) -> bool:
+    return trial.outcome == "stranger" and trial.detail.isdigit() and int(trial.detail) < len(run.members)
+
+
+def _double(run: Run, trial: Trial) -> Finding:
+    """Another node of the run answers at the target's address."""
+    target, answered = run.members[trial.target], run.members[int(trial.detail)]
+    at = f"{target.address} on {target.interface}"
+    if target.address == answered.address:
+        summary = f"{fold((target.name, answered.name))} have one address, {at}: who asks for the one gets the other"
+    else:
+        summary = f"{answered.name} ({answered.address}) answers at the address of {target.name}, {at}"
+    return fail(summary,
+                target.name, observed={"nodes": target.name, "peers": answered.name, "outcome": "stranger"}, expected="one machine an address",
+                cause=PATH, remedy=f"give one of them another address, then test again; see who answers: arping -D -I {target.interface} {target.address}",
+                device=target.interface, peer=answered.name)  # fmt: skip
+
+
+def _without_echoes(told: Sequence[Trial], doubled: Set[int]) -> list[Trial]:
+    """Where two machines have one address, answers go astray: all failures of these two are consequences."""
+    return [trial for trial in told if not (trial.failed and doubled & {trial.source, trial.target})]
 
 
 def _finding(run: Run, fault: Fault, port: str, cause: str) -> Finding:
@@ -104,7 +131,7 @@ def _remedy(run: Run, fault: Fault, cause: str, near: str) -> str:
     if cause == MTU:
         return f"bring interface and switch ports of {near} to the MTU of the others, or all to 1500: ip link set {member.interface} mtu …"
     if fault.outcome == "stranger":
-        return f"give one of them another address; see who answers: arping -D -I {member.interface} {member.address}"
+        return f"give one of them another address, then test again; see who answers: arping -D -I {member.interface} {member.address}"
     if fault.kind == "border":
         return "see the routes, VLANs and access lists between the two sets of nodes"
     if cause == PATH:

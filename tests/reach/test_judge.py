@@ -45,6 +45,26 @@ def test_what_its_own_kernel_refuses_is_the_nodes_own(
     assert f"ip route get 192.0.2.{target} from 192.0.2.{source}" in str(finding.remedy)
 
 
+def test_what_follows_from_one_address_of_two_machines_is_not_told_again() -> None:
+    same = ("192.0.2.0", "192.0.2.1", "192.0.2.1", "192.0.2.3")
+    outcomes = {
+        (1, 2): ("stranger", "1"),
+        (2, 1): ("stranger", "2"),
+        (0, 2): ("stranger", "1"),
+        (2, 0): ("dropped", ""),
+        (3, 1): ("dropped", ""),
+    }
+    (finding,) = tcp(outcomes, same)
+    assert finding.summary == "gpu[01-02] have one address, 192.0.2.1 on eth0: who asks for the one gets the other"
+    assert finding.cause == "bootstrap-peer-unreachable" and "arping -D -I eth0 192.0.2.1" in str(finding.remedy)
+    (finding,) = tcp({(0, 2): ("stranger", "1"), (2, 0): ("dropped", "")})
+    assert finding.summary == "gpu01 (192.0.2.1) answers at the address of gpu02, 192.0.2.2 on eth0"
+    others = tcp({**outcomes, (0, 3): ("dropped", "")}, same)
+    assert [one.summary for one in others if "one address" not in one.summary] == [
+        "gpu00 cannot reach gpu03 on eth0 (192.0.2.0): no answer: dropped; the way back works"
+    ]
+
+
 def test_a_node_without_routes_is_named_for_its_own_reason() -> None:
     lost = {(2, peer): ("local", "ENETUNREACH") for peer in (0, 1, 3)} | {
         (peer, 2): ("dropped", "") for peer in (0, 1, 3)
