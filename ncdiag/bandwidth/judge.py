@@ -28,13 +28,22 @@ WHO, WHO_BY_PAIRS = (
 def not_answering(agents: Sequence[Agent]) -> Iterator[Finding]:
     for agent in agents:
         if agent.error:
-            yield fail(
+            yield unknown(
                 f"{agent.node} does not take part: {agent.error}",
                 agent.node,
                 source=SOURCE,
-                cause="bootstrap-peer-unreachable",
                 remedy=f"Look at {agent.node} by itself first; the run goes on without it.",
             )
+
+
+def too_few(names: Sequence[str]) -> Finding:
+    """Nothing was measured since others did not answer. `names`: the node of each rank that would have run, one at most."""
+    left = f"{names[0]} alone gives one rank" if names else "no node answers"
+    return unknown(
+        f"nothing was measured: {left}, and bandwidth is measured between two",
+        source=SOURCE,
+        remedy="See why the others do not answer; --ranks-per-node 2 measures within one node.",
+    )
 
 
 def data(rows: Sequence[Row], by_pairs: bool = False) -> Iterator[Finding]:

@@ -22,7 +22,7 @@ class Taken(Exception):
 
 
 class Nobody(Exception):
-    """No node answers, or there are too few ranks or too many; one sentence with the way out."""
+    """There are too few ranks or too many; one sentence with the way out."""
 
 
 @dataclass(frozen=True)
@@ -78,10 +78,15 @@ def measure(ways: Sequence[Way], wanted: Wanted, say: Callable[[str], None]) -> 
     with Session(ways, say) as session:
         _may_hold(session, wanted.per_node)
         places = session.places(wanted.per_node)
+        names = [place.on(session) for place in places]
+        lost = list(judge.not_answering(session.agents))
+        if lost and len(places) < 2:
+            report = _about(session, places, wanted)
+            report.findings += [*lost, judge.too_few(names)]
+            return report
         _may_start(session, places, wanted)
         report = _about(session, places, wanted)
-        names = [place.on(session) for place in places]
-        report.findings += judge.not_answering(session.agents)
+        report.findings += lost
         outcome = _sweep(session, places, report, wanted, say)
         by_pairs = wanted.isolate != "never" and len(pairs.units(session, places)) > 1
         report.findings += judge.stuck(outcome, names, by_pairs)
@@ -109,9 +114,6 @@ def _may_hold(session: Session, per_node: int | None) -> None:
 
 
 def _may_start(session: Session, places: Sequence[Place], wanted: Wanted) -> None:
-    if not places:
-        reasons = "; ".join(f"{agent.node}: {agent.error}" for agent in session.agents if agent.error)
-        raise Nobody(f"no node answers ({reasons})")
     if len(places) < 2:
         raise Nobody(
             f"{places[0].on(session)} alone gives one rank, and bandwidth is measured between two; --ranks-per-node 2, or more nodes"
@@ -123,9 +125,9 @@ def _may_start(session: Session, places: Sequence[Place], wanted: Wanted) -> Non
 
 def _about(session: Session, places: Sequence[Place], wanted: Wanted) -> Report:
     facts = [session.agents[index].facts or {} for index in dict.fromkeys(place.agent for place in places)]
-    gpus = all(fact.get("cuda") for fact in facts)
+    gpus = bool(facts) and all(fact.get("cuda") for fact in facts)
     backend = wanted.backend if wanted.backend != "auto" else ("nccl" if gpus else "gloo")
-    if backend == "nccl" and not gpus:
+    if backend == "nccl" and facts and not gpus:
         raise Nobody(
             "--backend nccl needs GPUs on every node, and torch sees none on some; --backend gloo measures the CPUs' network"
         )

@@ -25,7 +25,10 @@ def render(
     console, buffer = make_console(color)
     versions = ", ".join(f"{name} {'/'.join(values)}" for name, values in report["versions"].items() if values)
     names = {rank["name"] for rank in report["ranks"]}
-    head = f"# {len(report['ranks'])} ranks on {fold(report['nodes'])}, {report['backend']}, {', '.join(sorted(names))}; {versions}"
+    ranks = report["ranks"]
+    on = f" on {fold(list(dict.fromkeys(rank['node'] for rank in ranks)))}" if ranks else ""
+    parts = [f"# {counted(len(ranks), 'rank')}{on}", report["backend"], *sorted(names)]
+    head = ", ".join(parts) + (f"; {versions}" if versions else "")
     console.print(Text(plain(head), "dim"), soft_wrap=True)
     for op, table, spread in tables:
         console.print(Text(f"# {op}", "bold"))
@@ -47,17 +50,22 @@ def render(
         told = "" if usual is None else f", usual {usual:.4g} GB/s, slow below {isolation['slow_below']:.0%} of it"
         console.print(
             Text(
-                f"# {len(isolation['tests'])} pairs in {isolation['rounds']} rounds (at most {isolation['most_rounds']}){told}",
+                f"# {counted(len(isolation['tests']), 'pair')} in {counted(isolation['rounds'], 'round')} (at most {isolation['most_rounds']}){told}",
                 "dim",
             ),
             soft_wrap=True,
         )
-        if not isolation["verdicts"]:
+        if not isolation["verdicts"] and all(test["busbw_gbytes_s"] is not None for test in isolation["tests"]):
             console.print(
                 Text("# no pair is slower than the others: nobody in particular is to blame", "dim"), soft_wrap=True
             )
     _engine(console, report["engine"])
     return buffer.text()
+
+
+def counted(number: int, what: str) -> str:
+    """`1 pair`, `2 pairs`."""
+    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def plain_table(text: str) -> str:

@@ -110,10 +110,10 @@ def test_the_bad_hosts_are_found_and_told_apart(cluster: Cluster) -> None:
         code=1,
     )
     blamed = {
-        finding["where"]["node"]: finding for finding in report["findings"] if finding["status"] in ("warn", "fail")
+        finding["where"]["node"]: finding for finding in report["findings"] if finding["status"] not in ("ok", "skip")
     }
     assert set(blamed) == set(BAD), json.dumps(report["findings"], indent=1)
-    assert "does not take part" in blamed["off06"]["summary"]
+    assert "does not take part" in blamed["off06"]["summary"] and blamed["off06"]["status"] == "unknown"
     assert "what it sends is limited" in blamed["tbf03"]["summary"]
     assert "packets" in blamed["nft04"]["summary"]
     assert blamed["cpu05"]["cause"] == "cpu-starved"
