@@ -60,7 +60,8 @@ def data(rows: Sequence[Row], by_pairs: bool = False) -> Iterator[Finding]:
             )
     checked = [row for row in rows if row.wrong is not None]
     if checked and not any(row.wrong for row in checked):
-        yield ok(f"all {len(checked)} results on random data are right", source=SOURCE)
+        text = "the result" if len(checked) == 1 else f"all {len(checked)} results"
+        yield ok(f"{text} on random data {'is' if len(checked) == 1 else 'are'} right", source=SOURCE)
 
 
 def against(

@@ -74,7 +74,7 @@ class Report:
 
 def measure(ways: Sequence[Way], wanted: Wanted, say: Callable[[str], None]) -> Report:
     """Raises Taken, Nobody."""
-    say(f"reaching {len(ways)} agents")
+    say(f"reaching {len(ways)} agent{'s' * (len(ways) != 1)}")
     with Session(ways, say) as session:
         _may_hold(session, wanted.per_node)
         places = session.places(wanted.per_node)

@@ -78,7 +78,7 @@ def isolate(session: Session, chosen: Units, how: Pairwise, say: Callable[[str],
     search = Search(list(chosen), rails, slow_below=SLOW_BELOW[how.backend])
     result = Isolation(limit=search.limit)
     while tests := search.next_round():
-        say(f"round {search.rounds}: {len(tests)} pairs")
+        say(f"round {search.rounds}: {len(tests)} pair{'s' * (len(tests) != 1)}")
         alive = [test for test in tests if _alive(session, chosen, test)]
         outcomes = session.run([_job(chosen, test, how, ("all_reduce",)) for test in alive])
         answers: dict[Pair, float | None] = dict.fromkeys(tests)

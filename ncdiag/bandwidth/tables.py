@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 from ncdiag.bandwidth.sweep import Row
 
+WIDE = 0.1
+"""Half of a confidence interval over the mean that people should be told of."""
 _TYPES = {"float32": "float", "float16": "half", "bfloat16": "bfloat16"}
 
 
@@ -48,6 +50,17 @@ def _half(row: Row | None) -> str:
         return f"  {'N/A':>7}  {'N/A':>6}  {'N/A':>6}  {'N/A':>6}"
     wrong = "N/A" if row.wrong is None else f"{row.wrong:g}"
     return f"  {fixed(row.time_s * 1e6, 7)}  {fixed(row.algbw, 6)}  {fixed(row.busbw, 6)}  {wrong:>6}"
+
+
+def scatter(rows: Sequence[Row]) -> str:
+    """One line where the confidence interval of a mean is wide, so that its figure is not taken for a sharp one; empty: of none."""
+    wide = [row for row in rows if row.half_width_s is not None and row.half_width_s > WIDE * row.time_s]
+    if not wide:
+        return ""
+    worst = max(wide, key=lambda row: (row.half_width_s or 0.0) / row.time_s)
+    share = (worst.half_width_s or 0.0) / worst.time_s
+    sizes = ", ".join(str(size) for size in sorted({row.size_bytes for row in wide}))
+    return f"# the means of {sizes} B scatter: up to ±{share:.0%} with 95 % confidence; a longer --seconds, or a machine at rest, narrows it\n"
 
 
 def spread(rows: Sequence[Row]) -> str:

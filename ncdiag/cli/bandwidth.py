@@ -197,7 +197,7 @@ def command(
         from ncdiag.report.bandwidth import render
 
         shown = [
-            (op, tables.nccl_tests(rows), tables.spread(rows))
+            (op, tables.nccl_tests(rows) + tables.scatter(rows), tables.spread(rows))
             for op in dict.fromkeys(row.op for row in report.rows)
             if (rows := [row for row in report.rows if row.op == op])
         ]
@@ -330,7 +330,7 @@ def _read(files: tuple[Path, ...], format_: str, output: str | None) -> int:
     for name, one in found.items():
         text += f"# {plain(name)}: {one.tool}\n"
         if one.rows:
-            text += f"# {one.rows[0].op}, {one.rows[0].ranks} ranks\n{tables.nccl_tests(one.rows)}"
+            text += f"# {one.rows[0].op}, {one.rows[0].ranks} rank{'s' * (one.rows[0].ranks != 1)}\n{tables.nccl_tests(one.rows)}"
         for row in one.perftest.get("rows", ()):
             text += f"{row['size_bytes']:12d}  {row['average_gbytes_s']:.4g} GB/s average, {row['peak_gbytes_s']:.4g} peak\n"
         for line in one.diagnostics:

@@ -135,3 +135,8 @@ def test_share_of_a_step() -> None:
 
 def test_socket_efficiency() -> None:
     assert socket_efficiency(1500) == pytest.approx(0.9415, abs=1e-3)
+
+
+def test_one_result_is_told_as_one() -> None:
+    assert [finding.summary for finding in judge.data([row()])] == ["the result on random data is right"]
+    assert [finding.summary for finding in judge.data([row(), row()])] == ["all 2 results on random data are right"]

@@ -82,6 +82,7 @@ def shown(tests: list[dict[str, Any]]) -> str:
 
 def test_nobody_to_blame_only_where_nothing_got_stuck() -> None:
     assert "nobody in particular is to blame" in shown([outcome_of("m1", "m2", 0.8)])
+    assert "# 1 pair in 0 rounds (at most 0)" in shown([outcome_of("m1", "m2", 0.8)])
     assert "nobody" not in shown(HOLE)
 
 
