@@ -149,7 +149,7 @@ _NOBODY = "UNKNOWN port 65535"
 """OpenSSH's name for the other end of a ProxyCommand or a jump host. Source: OpenSSH, packet.c, ssh_remote_ipaddr."""
 
 _NO_REASON = (_NOBODY, "kex_exchange_identification:", "stdio forwarding failed", "Warning: Permanently added")
-"""Lines that only say that a way through others has ended."""
+"""Lines that only say that a connection has ended."""
 
 
 def said(lines: Sequence[str]) -> str:
@@ -162,9 +162,9 @@ def said(lines: Sequence[str]) -> str:
         elif any(line.startswith("Connection to ") for line in lines):
             where = "on the port that took the connection"
         return f"no SSH server spoke {where} (ssh: Connection {_BANNER})"
-    told = [line for line in lines if not (through and any(words in line for words in _NO_REASON))]
-    if told or not lines:
-        return told[-1][:300] if told else ""
+    told = [line for line in lines if not any(words in line for words in _NO_REASON)]
+    if told or not through:
+        return (told or lines or [""])[-1][:300]
     return f"its ProxyCommand or jump host ended the connection (ssh: {lines[-1][:200]})"
 
 
@@ -180,13 +180,15 @@ def reason(answer: Answer, damage: str, timeout_s: float) -> str:
     if rc == 255:
         return last or "the connection failed without a word"
     if rc != 0:
-        return f"the payload ended with status {rc}" + (f": {last}" if last else "")
+        printed = "" if last else _printed(answer.out)
+        who = "the login" if printed else "the collector"
+        return f"{who} ended with status {rc}" + (f": {last}" if last else "") + printed
     return damage + (f" ({last})" if last else _printed(answer.out))
 
 
 def _printed(out: str) -> str:
-    """What a login script or a forced command prints in the payload's place, to be known by; empty where the payload ran."""
+    """What the login, a login script or a forced command prints in the collector's place, to be known by; empty where the collector ran."""
     lines = [line.strip() for line in out.splitlines() if line.strip()]
     if not lines or any(line.startswith((clock.MARK.decode(), payload.BEGIN)) for line in lines):
         return ""
-    return f"; it printed {lines[0][:60]!r}: a login script or a forced command runs in place of what it was asked to"
+    return f"; it printed {lines[0][:60]!r}: a login shell, a login script or a forced command runs in place of what it was asked to"

@@ -37,11 +37,24 @@ KEX = "kex_exchange_identification: Connection closed by remote host"
      f"no answer within 5 s (no SSH server spoke through its ProxyCommand or jump host (ssh: {BANNER}))"),
     (97, "ncdiag-no-python python3=3.6", "no Python 3.8 or newer there; there is python3=3.6"),
     (97, "ncdiag-no-python", "no Python 3.8 or newer there, and no other"),
-    (127, "sh: not found", "the payload ended with status 127: sh: not found"),
+    (127, "sh: not found", "the collector ended with status 127: sh: not found"),
+    (255, f"sh: 1: exec: nosuchproxy: not found\n{KEX}", "sh: 1: exec: nosuchproxy: not found"),
+    (255, f"/bin/sh: line 1: exec: nosuchproxy: not found\n{KEX}\nConnection closed by UNKNOWN port 65535", "/bin/sh: line 1: exec: nosuchproxy: not found"),
+    (255, KEX, KEX), (255, f"Warning: Permanently added 'gpu01' (ED25519) to the list of known hosts.\n{KEX}", KEX),
     (0, "", "its output holds no facts"),
 ])  # fmt: skip
 def test_the_reason_in_one_sentence(rc: int | None, err: str, words: str) -> None:
     assert reason(Answer(rc, "", err), "its output holds no facts", 5) == words
+
+
+def test_a_login_that_ends_at_once_is_told_in_its_own_words() -> None:
+    told = reason(Answer(1, "This account is currently not available.\n", ""), "its output holds no facts", 5)
+    assert told.startswith("the login ended with status 1; it printed 'This account is currently not available.'")
+    assert (
+        reason(Answer(127, "Welcome\n", "sh: not found"), "", 5) == "the collector ended with status 127: sh: not found"
+    )
+    told = reason(Answer(1, "\nncdiag-clock 1.0\n", "MemoryError"), "its output holds no facts", 5)
+    assert told == "the collector ended with status 1: MemoryError"
 
 
 @pytest.mark.parametrize(
