@@ -70,11 +70,25 @@ def _read(part: str, spec: str) -> Any:
         raise FleetError(f"{_short(spec)}: the name of a file is missing behind @")
     if not os.path.exists(part[1:]) and (group := _group(part)):
         return group
-    return _node_set(",".join(_hosts(part)))
+    hosts = _hosts(part)
+    try:
+        return _node_set(",".join(hosts.values()))
+    except FleetError:
+        for place, host in hosts.items():
+            _must_be_set(host, place)
+        raise
 
 
-def _hosts(part: str) -> list[str]:
-    """The first word of each line of `@FILE`. Raises FleetError."""
+def _must_be_set(host: str, place: str) -> None:
+    """Raises FleetError that names the place."""
+    try:
+        _node_set(host)
+    except FleetError as error:
+        raise FleetError(f"{place}: {error}") from error
+
+
+def _hosts(part: str) -> dict[str, str]:
+    """`@FILE:LINE` -> the first word of the line. Raises FleetError."""
     try:
         with open_regular(part[1:]) as file:
             content = file.read(MAX_FILE_BYTES + 1)
@@ -82,8 +96,19 @@ def _hosts(part: str) -> list[str]:
         raise FleetError(f"{_short(part)}: {error.strerror}") from error
     if len(content) > MAX_FILE_BYTES or b"\0" in content:
         raise FleetError(f"{_short(part)}: not a text file with a host name a line")
-    words = [line.split("#")[0].split() for line in content.decode("utf-8-sig", "surrogateescape").splitlines()]
-    return [_name(line[0], part) for line in words if line]
+    lines = content.decode("utf-8-sig", "surrogateescape").splitlines()
+    words = {f"{_short(part)}:{number}": line.split("#")[0].split() for number, line in enumerate(lines, 1)}
+    return {place: _host(line, place) for place, line in words.items() if line}
+
+
+def _host(words: list[str], place: str) -> str:
+    """The first word of a line; `slots=8` and other settings may follow, or a number of slots and what a scheduler adds. Raises FleetError."""
+    name = _name(words[0], place)
+    if len(words) > 1 and "=" not in words[1] and not words[1].isdigit():
+        raise FleetError(
+            f"{place}: {_short(words[1])!r} follows {_short(name)}; a line has one host or node set, and its settings (slots=8)"
+        )
+    return name
 
 
 def _node_set(text: str) -> Any:

@@ -91,6 +91,8 @@ def test_whatever_is_written_is_a_list_or_one_sentence(spec: str) -> None:
 
 @pytest.mark.parametrize("content, names", [
     (b"\xef\xbb\xbfgpu05 slots=8\r\n# b\xe2timent 2\r\ngpu06\r\n", "gpu05 gpu06"), (b"", ""), (b"\n\n# none\n", ""),
+    (b"gpu01 slots=8 max_slots=8\ngpu02:8\ngpu03 ansible_host=192.0.2.3 x='-o A -o B'\ngpu04 8 all.q@gpu04 UNDEFINED\ngpu[05-06]\n",
+     "gpu01 gpu03 gpu04 gpu05 gpu06 gpu02:8"),
 ])  # fmt: skip
 def test_hosts_in_other_editors_words(tmp_path: Path, content: bytes, names: str) -> None:
     (tmp_path / "hosts").write_bytes(content)
@@ -99,7 +101,9 @@ def test_hosts_in_other_editors_words(tmp_path: Path, content: bytes, names: str
 
 @pytest.mark.parametrize("content, message", [
     (b"\x7fELF\x02\x01\0\0", "not a text file"), (b"gpu01\n\xff\xfe\n", "is no host's name"), (b"gpu01\n-oProxyCommand=id\n", "begins with a dash"),
-    (b"gpu[1-999999999]\n", "that is 999,999,999 nodes"),
+    (b"gpu[1-999999999]\n", "that is 999,999,999 nodes"), (b"# two\ngpu01\n\ngpu02 gpu03\n", r"hosts:4: 'gpu03' follows gpu02; a line has one host"),
+    (b"gpu01\ngpu02 -p 22\n", r"hosts:2: '-p' follows gpu02"), (b"gpu01\n[gpu]\n", r"hosts:2: .*is not a range"), (b"gpu01\n\ngpu[3-1]", "hosts:3: .*ends before it begins"),
+    (b"gpu01\n-oX\n", "hosts:2: .*begins with a dash"),
 ])  # fmt: skip
 def test_files_that_list_no_hosts(tmp_path: Path, content: bytes, message: str) -> None:
     (tmp_path / "hosts").write_bytes(content)
