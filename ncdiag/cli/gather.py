@@ -27,12 +27,15 @@ def choose_probes(folders: Sequence[str], only: Sequence[str], skip: Sequence[st
     """All probes, and the chosen ones. Raises click.UsageError."""
     try:
         everything = load(folders)
-        return everything, everything.chosen(only, skip)
+        chosen = everything.chosen(only, skip)
     except FileNotFoundError as error:
         raise click.UsageError(str(error)) from None
     except KeyError as error:
         hint = did_you_mean(error.args[0], everything) or f"; there are: {', '.join(everything)}"
         raise click.UsageError(f"no probe is called {error.args[0]}{hint}") from None
+    if not chosen and not chosen.broken:
+        raise click.UsageError("--only and --skip leave no probe")
+    return everything, chosen
 
 
 def gather(

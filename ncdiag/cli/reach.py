@@ -50,6 +50,8 @@ def wanted(
     ports: Sequence[int], budget_s: float, pairs: str, between: tuple[str, str] | None, interface: str | None
 ) -> Wanted:
     """What the options ask for. Raises click.UsageError."""
+    if interface is not None and not interface.strip():
+        raise click.UsageError("--interface: the name of an interface is missing, as eth0")
     try:
         sets = None if between is None else (frozenset(expand(between[0])), frozenset(expand(between[1])))
     except FleetError as error:

@@ -105,6 +105,8 @@ def test_no_planted_secret_leaves(tmp_path: Path) -> None:
     ("arguments", "message"),
     [
         (["preflight", "--only", "shn"], "did you mean shm?"),
+        (["preflight", "--only", "clock", "--skip", "clock"], "--only and --skip leave no probe"),
+        (["reach", "--nodes", "ssh:gpu[01-02]", "--interface", ""], "the name of an interface is missing"),
         (["preflight", "--nodes", "file:/no/such"], "no such file"),
         (["preflight", "--nodes", "moon:1"], "not a fleet"),
         (["preflight", "--probes", "/no/such"], "no such folder"),
