@@ -16,7 +16,7 @@ from ncdiag.model import Finding, Probe, Snapshot, fail, ok, unknown, warn
 from ncdiag.nccl import addressing, interfaces, node
 from ncdiag.nccl.addressing import Advertised
 from ncdiag.nccl.interfaces import Address, Choice
-from ncdiag.nccl.reach import useless
+from ncdiag.nccl.reach import useless, useless_words
 from ncdiag.nccl.version import NEWEST_READ, dotted
 from ncdiag.nccl.ways import Ways
 from ncdiag.nodeset import fold
@@ -246,7 +246,7 @@ def _judge_other(who: str, view: View, told: Advertised, several: bool, shared: 
         return
     if several and useless(told.address):
         yield fail(
-            "%s will advertise %s, a %s address (%s)" % (who, told.address, useless(told.address), told.rule),
+            "%s will advertise %s, %s (%s)" % (who, told.address, useless_words(told.address), told.rule),
             view.name,
             source=told.rule,
             observed=_observed(view),

@@ -18,7 +18,7 @@ from ncdiag.model import Finding, Probe, Snapshot, fail, ok, skip, warn
 from ncdiag.nccl import interfaces, node
 from ncdiag.nccl.addressing import holder
 from ncdiag.nccl.lookup import look_up
-from ncdiag.nccl.reach import useless, way
+from ncdiag.nccl.reach import useless, useless_words, way
 from ncdiag.nodeset import fold
 
 OWN = ("VLLM_HOST_IP", "RAY_NODE_IP_ADDRESS")
@@ -147,7 +147,7 @@ def _judge_own(
         )
     elif useless(address):
         yield (fail if networks.several or useless(address) == "unspecified" else warn)(
-            "%s, a %s address that no other node can use" % (_said(variable, value), useless(address)),
+            "%s, %s that no other node can use" % (_said(variable, value), useless_words(address)),
             name,
             source=source,
             observed=value,
@@ -223,8 +223,8 @@ def _judge_master(
         )
     elif address is not None and networks.several and useless(address):
         yield fail(
-            "%s%s, a %s address: each node would look for the store on itself"
-            % (_said(variable, value), " (%s)" % address if address != value else "", useless(address)),
+            "%s%s, %s: each node would look for the store on itself"
+            % (_said(variable, value), " (%s)" % address if address != value else "", useless_words(address)),
             name,
             source="environment",
             observed=value,

@@ -50,3 +50,9 @@ def useless(address: str) -> Optional[str]:
         if is_so:
             return word
     return None
+
+
+def useless_words(address: str) -> str:
+    """`a loopback address`, `a link-local address` or `an unspecified address`, of one that is useless."""
+    word = useless(address) or "usable"
+    return f"an {word} address" if word == "unspecified" else f"a {word} address"

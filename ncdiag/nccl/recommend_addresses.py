@@ -9,7 +9,7 @@ from ncdiag.nccl import addressing
 from ncdiag.nccl.advice import ALL_NODES, Advice
 from ncdiag.nccl.interfaces import Address, natures
 from ncdiag.nccl.node import addresses as addresses_of
-from ncdiag.nccl.reach import useless
+from ncdiag.nccl.reach import useless, useless_words
 
 SOURCE = "interfaces and addresses of all nodes, default routes"
 IFNAMES = ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME")
@@ -43,7 +43,7 @@ def _with_others(snapshot: Snapshot, nodes: Mapping[str, List[Address]]) -> Iter
         told = addressing.gloo(addresses_of(snapshot, node), {}, name, name["name"])
         if told.address is not None and useless(told.address):
             link = (_first_on_route(snapshot, node, found) or found[0]).name.partition(":")[0]
-            why = f"this node's name {name['name']} leads gloo to {told.address}, a {useless(told.address)} address"
+            why = f"this node's name {name['name']} leads gloo to {told.address}, {useless_words(told.address)}"
             when = "with more nodes than this one"
             yield Advice("GLOO_SOCKET_IFNAME", link, node, why, "host name, interfaces", sure=False, when=when)
 

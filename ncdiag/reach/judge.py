@@ -7,33 +7,12 @@ from dataclasses import replace
 
 from ncdiag.model import Finding, Status, fail, unknown, warn
 from ncdiag.nodeset import fold
-from ncdiag.reach import coverage, rdma_judge
+from ncdiag.reach import coverage, rdma_judge, wording
 from ncdiag.reach.infer import Fault, Trial, faults
 from ncdiag.reach.seen import Run, trials
 
 FIREWALL, PATH, MTU = "bootstrap-blocked-firewall", "bootstrap-peer-unreachable", "mtu-mismatch"
 HEAD = "ray-gcs-unreachable"
-
-WORDS = {
-    "refused": "refused",
-    "dropped": "no answer: dropped",
-    "unreachable": "unreachable",
-    "reset": "reset",
-    "stuck": "small messages pass, large ones do not",
-    "stranger": "another machine answers",
-    "short": "full-sized packets are lost",
-}
-
-OWN = {
-    "ENETUNREACH": "it has no route there",
-    "EHOSTUNREACH": "its own routes call the address unreachable",
-    "EINVAL": "as with a blackhole route of its own",
-    "EACCES": "as with a prohibit route of its own",
-    "EPERM": "a filter of its own forbids it (cgroup, eBPF, seccomp)",
-    "EADDRNOTAVAIL": "its own address is gone, or no local port is left",
-    "ENETDOWN": "its own interface is down",
-}
-"""What a kernel means that refuses a connection at once. Source: ip-route(8), types of routes; connect(2), bind(2)."""
 
 
 def judge(run: Run) -> Iterator[Finding]:
@@ -86,41 +65,16 @@ def _without_echoes(told: Sequence[Trial], doubled: Set[int]) -> list[Trial]:
 def _finding(run: Run, fault: Fault, port: str, cause: str) -> Finding:
     names = run.names
     near, far = fold(names[node] for node in fault.nodes), fold(names[node] for node in fault.others)
-    word = _word(names, fault)
     if fault.local:
         cause = FIREWALL if fault.detail == "EPERM" else PATH
     member = run.members[fault.nodes[0]]
     on = f"{port}{member.interface} ({member.address})"
-    if fault.kind == "border":
-        summary = f"{near} and the other {len(fault.others)} nodes do not reach each other on {on}: {word}"
-    elif fault.kind == "link":
-        back = "; the way back works" if fault.one_way else ", nor the other way round" if fault.back else ""
-        summary = f"{near} cannot reach {far} on {on}: {word}{back}"
-    else:
-        summary = {
-            "both": f"{near} reaches nobody and nobody reaches it on {on}: {word}",
-            "to": f"nobody reaches {near} on {on}: {word}; what it sends arrives",
-            "from": f"{near} reaches nobody on {on}: {word}; the others reach it",
-        }[fault.kind] + f" ({fault.failed} of {fault.tested} tests)"
+    summary = wording.summary(run, fault, on)
     cause = MTU if fault.outcome == "stuck" else cause
     peer = {"peer": far} if fault.kind in ("border", "link") else {}
     return fail(summary, names[fault.nodes[0]] if len(fault.nodes) == 1 else None, observed={"nodes": near, "peers": far or "all", "outcome": fault.outcome,
                 "failed": fault.failed, "tested": fault.tested, "one_way": fault.one_way}, expected="a connection both ways", cause=cause,
                 remedy=_remedy(run, fault, cause, near), device=member.interface, **peer)  # fmt: skip
-
-
-def _word(names: Sequence[str], fault: Fault) -> str:
-    if fault.local:
-        own = fold({names[trial.source] for trial in fault.local})
-        return f"the kernel of {own} refuses at once ({fault.detail}: {OWN.get(fault.detail, 'an error of its own')})"
-    told = fault.detail and fault.outcome in ("unreachable", "stranger")
-    return WORDS[fault.outcome] + (f" ({_detail(names, fault)})" if told else "")
-
-
-def _detail(names: Sequence[str], fault: Fault) -> str:
-    if fault.outcome == "stranger" and fault.detail.isdigit() and int(fault.detail) < len(names):
-        return f"{names[int(fault.detail)]}: two machines have one address"
-    return fault.detail
 
 
 def _remedy(run: Run, fault: Fault, cause: str, near: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
+from typing import Any
 
 from ncdiag.check import check
 from ncdiag.fleet.base import FleetError
@@ -121,7 +122,10 @@ def _why(
         ), "see that the node can be reached and has python3 (3.8 or newer), then run it again"
     if name in able:
         return "there is no other node to test it with", None
-    there = ", ".join(f"{member.interface} ({member.address})" for member in _addresses(snapshot, name))
+    there = ", ".join(
+        f"{member.interface} ({member.address})" + (f", which {member.link}" if member.link else "")
+        for member in _addresses(snapshot, name)
+    )
     what = wanted.interface or "an interface of " + (", ".join(found) or "NCCL, gloo, vLLM or Ray")
     return (
         f"it has no address on {what}; there is {there or 'none that others may reach'}",
@@ -169,6 +173,12 @@ def _addresses(snapshot: Snapshot, name: str) -> Iterator[Member]:
     meta = snapshot.nodes[name].meta
     for entry in told["addresses"]:
         if not entry["address"].startswith(("127.", "fe80:")) and entry["address"] != "::1":
-            mtu = next((link["mtu"] for link in told["links"] if link["name"] == entry["interface"]), None)
-            yield Member(name, str(meta.get("hostname", name)), entry["address"], mtu or 1500, entry["interface"],
-                         (meta.get("clock") or {}).get("offset_s"))  # fmt: skip
+            link = next((link for link in told["links"] if link["name"] == entry["interface"]), {})
+            yield Member(name, str(meta.get("hostname", name)), entry["address"], link.get("mtu") or 1500, entry["interface"],
+                         (meta.get("clock") or {}).get("offset_s"), link=_ill(link))  # fmt: skip
+
+
+def _ill(link: Mapping[str, Any]) -> str:
+    """Source: netdevice(7), IFF_UP and IFF_RUNNING."""
+    flags = link.get("flags") or ("UP", "RUNNING")
+    return "is down" if "UP" not in flags else "has no carrier" if "RUNNING" not in flags else ""

@@ -23,6 +23,8 @@ class Member:
     """The ports that NCCL takes there, as lanes.Lane wants them; empty where RDMA is not to be tested."""
     services: Mapping[str, int] = field(default_factory=dict)
     """Name -> TCP port on which another program listens there."""
+    link: str = ""
+    """What is wrong with the interface's link: `is down`, `has no carrier`; empty where nothing is known to be."""
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from ncdiag.host import Host, Recorded
+from ncdiag.nccl.reach import useless_words
 from ncdiag.tree import MemoryTree
 from tests.probes.judging import collected, interfaces, judged
 from tests.probes.namespaces import namespace, needs_root
@@ -180,3 +181,10 @@ def test_live() -> None:
     facts = collected("node-address", Host(environment={"MASTER_ADDR": "localhost", "VLLM_HOST_IP": ""}))
     assert time.thread_time() - begun < 0.2
     assert "127.0.0.1" in facts["lookups"]["localhost"]["addresses"]
+
+
+@pytest.mark.parametrize("address, words", [
+    ("127.0.0.1", "a loopback address"), ("0.0.0.0", "an unspecified address"), ("::", "an unspecified address"), ("fe80::1%eth0", "a link-local address"),
+])  # fmt: skip
+def test_addresses_of_no_use_in_words(address: str, words: str) -> None:
+    assert useless_words(address) == words

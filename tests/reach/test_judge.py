@@ -14,16 +14,18 @@ ADDRESSES = tuple(f"192.0.2.{number}" for number in range(4))
 
 
 def tcp(
-    outcomes: dict[tuple[int, int], tuple[str, str]], addresses: tuple[str, ...] = ADDRESSES, **sizes: int
+    outcomes: dict[tuple[int, int], tuple[str, str]],
+    addresses: tuple[str, ...] = ADDRESSES,
+    sizes: dict[tuple[int, int], int] | None = None,
 ) -> list[Finding]:
-    """Four nodes that have all tested each other; `outcomes` of the tests that did not end well, `sizes` of path MTUs below 1500 ("m01")."""
+    """Four nodes that have all tested each other; `outcomes` of the tests that did not end well, `sizes`: path MTUs below 1500."""
     members = [
         Member(f"gpu0{number}", f"gpu0{number}", address, 1500, "eth0") for number, address in enumerate(addresses)
     ]
     reports = {}
     for own in range(4):
         told = [[0, peer, "tcp", *outcomes.get((own, peer), ("ok", ""))] for peer in range(4) if peer != own]
-        told += [[0, peer, "mtu", "ok", sizes.get(f"m{own}{peer}", 1500)] for peer in range(4) if peer != own]
+        told += [[0, peer, "mtu", "ok", (sizes or {}).get((own, peer), 1500)] for peer in range(4) if peer != own]
         reports[own] = {"number": own, "port": 4000, "started": 0.0, "rdma": None, "tests": told}
     request = {"between": None, "start": 10.0, "slot_s": 2.5, "named": [], "ports": [4000], "limit": None}
     return list(judge(Run("NCCL", members, request, reports)))
@@ -63,6 +65,23 @@ def test_what_follows_from_one_address_of_two_machines_is_not_told_again() -> No
     assert [one.summary for one in others if "one address" not in one.summary] == [
         "gpu00 cannot reach gpu03 on eth0 (192.0.2.0): no answer: dropped; the way back works"
     ]
+
+
+STUCK = ("stuck", "131072 bytes each way: timed out")
+
+
+def test_an_mtu_hole_is_told_with_the_size_that_passes() -> None:
+    ends = [(2, peer) for peer in (0, 1, 3)]
+    ends += [(high, low) for low, high in ends]
+    (finding,) = tcp(dict.fromkeys(ends, STUCK), sizes=dict.fromkeys(ends, 1400))
+    assert finding.cause == "mtu-mismatch" and finding.where["node"] == "gpu02"
+    assert finding.summary == (
+        "large messages to and from gpu02 are lost on eth0 (192.0.2.2), small ones pass; packets of up to 1400 bytes (path MTU) pass; 6 of 6 tests"
+    )
+    (finding,) = tcp({(0, 1): STUCK}, sizes={(0, 1): 1280})
+    assert finding.summary.startswith(
+        "large messages from gpu00 to gpu01 are lost on eth0 (192.0.2.0), small ones pass; packets of up to 1280 bytes"
+    )
 
 
 def test_a_node_without_routes_is_named_for_its_own_reason() -> None:
@@ -129,3 +148,19 @@ def test_only_those_that_were_tested_reach_each_other(
 ) -> None:
     (finding,) = said({0, 1, 2, 3}, tested, between)
     assert finding.summary.startswith(words)
+
+
+def test_a_link_that_is_known_to_be_down_is_told_with_the_fault() -> None:
+    members = [
+        Member(
+            f"gpu0{number}", f"gpu0{number}", f"192.0.2.{number}", 1500, "eth0", link="has no carrier" * (number == 1)
+        )
+        for number in range(2)
+    ]
+    reports = {
+        own: {"number": own, "port": 4000, "started": 0.0, "rdma": None, "tests": [[0, 1 - own, "tcp", "dropped", ""]]}
+        for own in (0, 1)
+    }  # fmt: skip
+    request = {"between": None, "start": 10.0, "slot_s": 2.5, "named": [], "ports": [4000], "limit": None}
+    (finding,) = judge(Run("NCCL", members, request, reports))
+    assert "dropped; eth0 of gpu01 has no carrier" in finding.summary
