@@ -173,12 +173,14 @@ def _addresses(snapshot: Snapshot, name: str) -> Iterator[Member]:
     meta = snapshot.nodes[name].meta
     for entry in told["addresses"]:
         if not entry["address"].startswith(("127.", "fe80:")) and entry["address"] != "::1":
-            link = next((link for link in told["links"] if link["name"] == entry["interface"]), {})
+            link: Mapping[str, Any] = next((one for one in told["links"] if one["name"] == entry["interface"]), {})
             yield Member(name, str(meta.get("hostname", name)), entry["address"], link.get("mtu") or 1500, entry["interface"],
                          (meta.get("clock") or {}).get("offset_s"), link=_ill(link))  # fmt: skip
 
 
 def _ill(link: Mapping[str, Any]) -> str:
     """Source: netdevice(7), IFF_UP and IFF_RUNNING."""
-    flags = link.get("flags") or ("UP", "RUNNING")
-    return "is down" if "UP" not in flags else "has no carrier" if "RUNNING" not in flags else ""
+    flags = link.get("flags")
+    if flags is None or {"UP", "RUNNING"} <= {*flags}:
+        return ""
+    return "has no carrier" if "UP" in flags else "is down"

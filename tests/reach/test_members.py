@@ -20,7 +20,7 @@ def snapshot(flags: list[str]) -> Snapshot:
 
 
 @pytest.mark.parametrize(
-    "flags, words", [(["UP"], "eth0 (192.0.2.3), which has no carrier"), ([], ""), (["LOOPBACK"], "which is down")]
+    "flags, words", [(["UP"], "eth0 (192.0.2.3), which has no carrier"), ([], "which is down"), (["UP", "RUNNING"], "")]
 )
 def test_a_link_without_carrier_is_told(flags: list[str], words: str) -> None:
     found, able = members(snapshot(flags), load(), Wanted(interface="ib0"))
