@@ -12,13 +12,13 @@ from ncdiag import redact
 from ncdiag.bringup.node import number_by_log
 from ncdiag.model import RankState
 from ncdiag.processes import logtail
+from ncdiag.stages import steps
 
 NAME = "output of the command"
 HEAD, TAIL = 2000, 20_000
 """Lines that are kept of a long output: its beginning and its end."""
 LINE = 4000
 SHAPES = 100_000
-_DIGITS = re.compile(r"[\d.:]+")
 _BAR = re.compile(r"(\d+)/(\d+) \[")
 
 
@@ -33,9 +33,10 @@ class Output:
         self.grew_at = time.monotonic()
         """When the last byte came."""
         self.news_at = self.grew_at
-        """When something came that had not been said before: a line that differs from all others by more than numbers ("still waiting, 20 s")
-        or a progress bar that got further."""
-        self._shapes: set[str] = set()
+        """When something came that had not been said before: a line that differs from all others by more than numbers ("still waiting, 20 s"),
+        a progress bar that got further, or work that counts on ("epoch 0 step 5")."""
+        self._shapes: dict[str, tuple[int, ...]] = {}
+        """Shape of a line -> how far the work has counted that it tells of."""
         self.size = 0
 
     def feed(self, stderr: bool, data: bytes) -> None:
@@ -50,9 +51,10 @@ class Output:
                 self._is_news(f"bar {bar[-1]}", bar=True)
 
     def _is_news(self, line: str, bar: bool = False) -> None:
-        shape = line if bar else _DIGITS.sub("#", line)
-        if shape not in self._shapes and len(self._shapes) < SHAPES:
-            self._shapes.add(shape)
+        shape, count = (line, ()) if bar else (steps.shape(line), steps.count(line))
+        known = self._shapes.get(shape)
+        if (known is None and len(self._shapes) < SHAPES) or (known is not None and count > known):
+            self._shapes[shape] = count
             self.news_at = time.monotonic()
 
     def _keep(self, raw: bytes) -> None:

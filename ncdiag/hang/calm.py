@@ -11,6 +11,7 @@ from ncdiag.hang.idle import idlers, in_a_group
 from ncdiag.hang.remaining import remaining
 from ncdiag.hang.scene import Scene, View
 from ncdiag.model import Evidence
+from ncdiag.stages import steps
 
 _AT_WORK = ("program", "collective", "serving", "ready")
 _SLOW_BYTES_S = 100e6
@@ -59,6 +60,18 @@ def _at_work(members: Sequence[View], moving: Sequence[View]) -> Claim:
         )
     first = min((view.stage for view in moving), key=stages.order)
     return claim("slow-not-hung", confidence, _words(moving), evidence, where={"stage": first})
+
+
+def counts_on(scene: Scene) -> Optional[Claim]:
+    """`slow-not-hung`, where work was logged during the look itself: what stands still between two steps may do so for seconds."""
+    for view in scene.views:
+        state = view.state
+        window_s = state.progress.window_s if state.progress is not None else 0.0
+        line = steps.counted_on(state.log_tail) if (state.silent_s or 0.0) < window_s and state.log_source else None
+        if line is not None and state.silent_s is not None and view.verdict not in ("dead", "stopped"):
+            text = f"slow, not hung: the log of {view.name} counted on {state.silent_s:.0f} s ago"
+            return claim("slow-not-hung", LIKELY, text, [Evidence(state.log_source, line.strip()[:200])], where={})
+    return None
 
 
 def _lone(view: View) -> Claim:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Dict, List, Mapping, Optional, Sequence
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from ncdiag.explain import EVIDENCE_LIMIT, ONLY_SLOWS, brings_about
 from ncdiag.hang import (
@@ -18,7 +18,7 @@ from ncdiag.hang import (
     store_rules,
 )
 from ncdiag.hang.addresses import Picture
-from ncdiag.hang.calm import calm, slow_storage
+from ncdiag.hang.calm import calm, counts_on, slow_storage
 from ncdiag.hang.claims import LIKELY, POSSIBLE, SURE, Claim, claim, names, seen
 from ncdiag.hang.company import make_scene
 from ncdiag.hang.idle import lonely
@@ -52,6 +52,7 @@ RULES = (
 
 _MAY_END = ("rdma-unavailable", "env-unknown-or-invalid")
 """What logs say of these, and of what only slows, is true of jobs that work, too, and holds nobody up; these may end a rank, where that is sure."""
+_FACTS = ("rank-stopped", "rank-died", "rank-missing")
 _SAYS_LITTLE = ("healthy", "slow-not-hung", "unresolved")
 """What a log says of these proves nothing against what processes do now."""
 
@@ -74,15 +75,24 @@ def infer(
     scene = make_scene(states, ras, flight, logs)
     picture = Picture(scene)
     claims = [found for rule in RULES for found in rule(scene, picture)]
-    rest = calm(scene, claims)
+    claims, going = _while_it_counts(scene, claims)
+    rest = going or calm(scene, claims)
     beside = [cause for cause in scene.logs if _only_slows(cause, bool(claims) or rest is not None)]
     told = [Claim(cause) for cause in scene.logs if cause.cause not in _SAYS_LITTLE and cause not in beside]
     if rest is not None:
-        told += slow_storage(scene)
+        told += [*slow_storage(scene), *(claims if going else ())]
         ranked = [rest, *_rank(told)] if rest.cause.confidence != POSSIBLE else _rank([rest, *told])
     else:
         ranked = _rank([*claims, *told]) or [_unresolved(scene)]
     return verdict_of(scene, [*ranked, *_rank([_beside(cause) for cause in beside])])
+
+
+def _while_it_counts(scene: Scene, claims: List[Claim]) -> Tuple[List[Claim], Optional[Claim]]:
+    """What looks stuck in a job whose log counts on is only possibly so; a stopped or ended process stays what it is."""
+    going = counts_on(scene)
+    if going is None or any(found.cause.cause in _FACTS for found in claims):
+        return claims, None
+    return [replace(found, cause=replace(found.cause, confidence=POSSIBLE)) for found in claims], going
 
 
 def _only_slows(cause: Cause, explained: bool) -> bool:

@@ -136,7 +136,7 @@ def without_guesses(text: str) -> str:
     return text[: match.start()] if match else text
 
 
-_WHERE = ("node", "rank", "device", "peer", "port", "pid", "path", "interface")
+_WHERE = ("node", "rank", "local_rank", "device", "peer", "port", "pid", "path", "interface")
 _SPEAKER = (
     re.compile(
         r"\((?P<name>[A-Za-z_][\w.:-]*?)(?:_TP(?P<tp>\d+)\w*|_DP(?P<dp>\d+)\w*)?(?: rank=(?P<rank>\d+))? pid=(?P<pid>\d+)(?:, ip=(?P<node>[\w.:-]+))?\)"
@@ -198,11 +198,12 @@ def mild(text: str) -> bool:
 def signal(found: Rule, line: Line, groups: dict[str, str]) -> Signal:
     """What a rule's match on a line says."""
     named: dict[str, Any] = {
-        key: int(value) if key in ("rank", "pid") and value.isdigit() else value
+        key: int(value) if key in ("rank", "local_rank", "pid") and value.isdigit() else value
         for key, value in groups.items()
         if key in _WHERE
     }
-    where = {**speaker(line.shown), **named}
+    survives = found.cause == "rank-died" and "peer" in named  # who tells of its peer's end
+    where = named if survives else {**speaker(line.shown), **named}
     summary = _UNKNOWN.sub("", found.summary.format_map(_Blank(groups)))
     return Signal(
         found.cause,

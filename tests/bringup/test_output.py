@@ -31,6 +31,19 @@ def test_a_progress_bar_is_news_as_long_as_it_gets_further() -> None:
     assert not feed(output, "Loading:  20%|#  | 2/10 [00:05<00:20]\r")
 
 
+def test_steps_of_a_training_are_news_as_long_as_they_count_on() -> None:
+    output = Output()
+    assert feed(output, "10:00:01 epoch 0 step 4 loss 8.2332 tok/s 1028\n")
+    assert feed(output, "10:00:06 epoch 0 step 5 loss 8.2290 tok/s 1027\n")
+    assert not feed(output, "10:00:11 epoch 0 step 5 loss 8.2290 tok/s 1026\n")
+    assert feed(output, "10:09:11 epoch 1 step 0 loss 8.2290 tok/s 1026\n")
+    assert feed(output, "[rank0] step 7\n") and feed(output, "[rank1] step 8\n")
+    assert feed(output, "attempt 1/60: waiting for the store\n")
+    assert not feed(output, "attempt 2/60: waiting for the store\n")
+    assert feed(output, 'INFO: 192.0.2.1:4000 - "GET /health HTTP/1.1" 200 OK\n')
+    assert not feed(output, 'INFO: 192.0.2.1:4001 - "GET /health HTTP/1.1" 200 OK\n')
+
+
 def test_secrets_are_masked_and_rewritten_lines_show_their_last_state() -> None:
     output = Output()
     output.feed(True, b"HF_TOKEN=hf_abcdefghijklmnopqrstuvwxyz012345\nload 1%\rload 2%\n")

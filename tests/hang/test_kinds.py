@@ -437,3 +437,34 @@ def test_time_left() -> None:
     bar = "Loading safetensors checkpoint shards:  25% Completed | 2/8 [00:20<01:05, 10.9s/it]"
     verdict = infer([rank(0, "gpu-a", "load", world=1, progress=READING, log_tail=[bar])])
     assert verdict.ranks[0].left_s == 65.0 and "2 of 8" in verdict.summary and "MB/s" in verdict.summary
+
+
+STEPS = ["[rank0] epoch 0 step 4 loss 8.2", "[rank0] epoch 0 step 5 loss 8.1"]
+
+
+@pytest.mark.parametrize(
+    ("silent_s", "lines", "cause", "confidence"),
+    [
+        (2.0, STEPS, "slow-not-hung", "likely"),
+        (40.0, STEPS, "rank-stuck-outside-collective", "likely"),
+        (2.0, STEPS[:1], "rank-stuck-outside-collective", "likely"),
+        (2.0, ["attempt 4/60: waiting", "attempt 5/60: waiting"], "rank-stuck-outside-collective", "likely"),
+    ],
+    ids=["counts-on", "long-ago", "one-step", "tries"],
+)
+def test_a_job_whose_log_counts_on_during_the_look_is_slow(
+    silent_s: float, lines: list[str], cause: str, confidence: str
+) -> None:
+    """A rank that sleeps 5 s in every step: for 3 s nothing of it moves."""
+    states = [rank(number, "gpu-a", "own-late" if number == 1 else "all-reduce", world=3) for number in range(3)]
+    for state in states:
+        state.log_tail, state.log_source, state.silent_s = lines, "job.log", silent_s
+    first = infer(states).causes[0]
+    assert (first.cause, first.confidence) == (cause, confidence)
+
+
+def test_a_stopped_rank_is_named_though_the_log_has_just_counted_on() -> None:
+    states = [rank(0, "gpu-a", "all-reduce"), rank(1, "gpu-a", "own-late", state="T")]
+    for state in states:
+        state.log_tail, state.log_source, state.silent_s = STEPS, "job.log", 1.0
+    assert infer(states).causes[0].cause == "rank-stopped"
