@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -16,6 +17,8 @@ from ncdiag.bandwidth.sweep import LARGE_BYTES, Row, peak
 from ncdiag.bandwidth.symptoms import Symptoms
 from ncdiag.model import Finding, fail, ok, skip, unknown, warn
 
+TIME_IS_UP = re.compile(r"timed? ?out", re.I)
+"""Gloo: `Timed out waiting 12000ms for recv operation`; torch's store: `Timed out after 13 seconds waiting for clients`, `Socket Timeout`."""
 LINK = "network-link-degraded"
 SOURCE = "ncdiag bandwidth"
 WHO, WHO_BY_PAIRS = (
@@ -145,11 +148,12 @@ def changes(found: Sequence[Change], doubts: Sequence[str], by_pairs: bool = Fal
 
 
 def stuck(outcome: Outcome, names: Sequence[str], by_pairs: bool = False) -> Iterator[Finding]:
-    """A run of all ranks that did not come to its end."""
+    """A run of all ranks that did not come to its end. A rank whose wait ended with its time, and what broke after that, is no more to blame
+    than those that it waited for."""
     if outcome.ok:
         return
     failed = next((number for number, rank in enumerate(outcome.ranks) if rank.error), None)
-    if failed is not None:
+    if failed is not None and not any(TIME_IS_UP.search(rank.error) for rank in outcome.ranks):
         rank = outcome.ranks[failed]
         yield fail(
             f"rank {failed} on {names[failed]} failed while {rank.stage}: {rank.error[:400]}",

@@ -93,3 +93,26 @@ def test_what_just_ran_is_not_advised(by_pairs: bool, advised: bool, error: str)
     outcome = Outcome(Job(places, {}), [RankOutcome(place, error=error) for place in places])
     (finding,) = judge.stuck(outcome, ["m1", "m2"], by_pairs)
     assert ("--isolate" in (finding.remedy or "")) is advised
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "RuntimeError: [gloo/transport/tcp/unbound_buffer.cc:78] Timed out waiting 12000ms for recv operation to complete",
+        "DistStoreError: Timed out after 13 seconds waiting for clients. 2/3 clients joined.",
+        "RuntimeError: Socket Timeout",
+    ],
+)
+def test_a_rank_that_waited_too_long_is_not_the_one_to_blame(words: str) -> None:
+    places = [Place(number, 0) for number in range(3)]
+    ranks = [RankOutcome(place, stage=LARGE) for place in places]
+    ranks[0].error, ranks[2].error = "RuntimeError: Connection closed by peer [192.0.2.3]", words
+    (finding,) = judge.stuck(Outcome(Job(places, {}), ranks), ["m1", "m2", "m3"])
+    assert "node" not in finding.where and finding.summary.startswith(f"the run of all 3 ranks got stuck ({LARGE})")
+
+
+def test_a_rank_that_failed_is_named() -> None:
+    places = [Place(number, 0) for number in range(2)]
+    ranks = [RankOutcome(places[0]), RankOutcome(places[1], error="OutOfMemoryError: CUDA out of memory")]
+    (finding,) = judge.stuck(Outcome(Job(places, {}), ranks), ["m1", "m2"])
+    assert finding.where == {"node": "m2", "rank": 1}

@@ -30,7 +30,21 @@ def lose(host: LabHost, percent: int) -> None:
         f'add table netdev lossy; add chain netdev lossy in {{ type filter hook ingress device "{port}" priority 0; }}; '
         f"add rule netdev lossy in numgen random mod 100 < {percent} drop"
     )
-    done = subprocess.run(["ip", "netns", "exec", switch, "nft", rules], capture_output=True, text=True, check=False)
+    _nft(switch, rules)
+
+
+def hole(host: LabHost, size: int, spared: LabHost) -> None:
+    """The switch passes no packet of more than this many bytes between the host and others than `spared`, and tells nobody."""
+    port = host.netns[: -len(_number(host))] + "o" + _number(host)
+    rules = "add table bridge hole; add chain bridge hole forward { type filter hook forward priority 0; }"
+    for side in ("iifname", "oifname"):
+        others = f"ip saddr != {spared.address} ip daddr != {spared.address}"
+        rules += f'; add rule bridge hole forward {side} "{port}" {others} meta length > {size} drop'
+    _nft(_switch(host), rules)
+
+
+def _nft(netns: str, rules: str) -> None:
+    done = subprocess.run(["ip", "netns", "exec", netns, "nft", rules], capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(f"nft: {done.stderr.strip()}")
 

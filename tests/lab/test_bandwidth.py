@@ -123,6 +123,24 @@ def test_the_bad_hosts_are_found_and_told_apart(cluster: Cluster) -> None:
     )  # the slow one takes its time to end
 
 
+def test_a_host_that_large_packets_do_not_reach_is_named() -> None:
+    """Small messages pass, so that every pair comes together; whatever fills a packet gets stuck."""
+    with lab("head", "gpu01", "gpu02", "mtu03") as hosts:
+        ssh = Ssh(hosts)
+        for name in ("gpu01", "gpu02", "mtu03"):
+            ssh.serve(hosts[name])
+        command = [*argv(ssh, ("gpu01", "gpu02", "mtu03")), "--pair-timeout", "6", "--timeout", "8"]
+        command += ["--min", "64", "--max", "1M", "--factor", "128", "--seconds", "0.2"]
+        links.hole(hosts["mtu03"], 1300, hosts["head"])
+        done = hosts["head"].run(*command, env={"PYTHONPATH": str(ROOT)}, timeout_s=300)
+    assert done.returncode == 1, done.stdout[-3000:] + done.stderr[-3000:]
+    report = json.loads(done.stdout)
+    named = [finding for finding in report["findings"] if "node" in finding["where"]]
+    assert [finding["where"]["node"] for finding in named] == ["mtu03"], json.dumps(report, indent=1)
+    assert "mtu03 is in every pair that got stuck" in named[0]["summary"]
+    assert not any("--isolate auto" in (finding.get("remedy") or "") for finding in report["findings"])
+
+
 @pytest.mark.parametrize("after_s", [0.5, 3.0, 6.0])
 def test_nothing_stays_after_ctrl_c(cluster: Cluster, after_s: float) -> None:
     hosts, ssh = cluster
