@@ -80,7 +80,7 @@ def infer(
     beside = [cause for cause in scene.logs if _only_slows(cause, bool(claims) or rest is not None)]
     told = [Claim(cause) for cause in scene.logs if cause.cause not in _SAYS_LITTLE and cause not in beside]
     if rest is not None:
-        told += [*slow_storage(scene), *(claims if going else ())]
+        told += [*slow_storage(scene), *(found for found in claims if going or found.cause.cause == "rank-stopped")]
         ranked = [rest, *_rank(told)] if rest.cause.confidence != POSSIBLE else _rank([rest, *told])
     else:
         ranked = _rank([*claims, *told]) or [_unresolved(scene)]
@@ -90,7 +90,7 @@ def infer(
 def _while_it_counts(scene: Scene, claims: List[Claim]) -> Tuple[List[Claim], Optional[Claim]]:
     """What looks stuck in a job whose log counts on is only possibly so; a stopped or ended process stays what it is."""
     going = counts_on(scene)
-    if going is None or any(found.cause.cause in _FACTS for found in claims):
+    if going is None or any(found.cause.cause in _FACTS and (found.culprits or found.absent) for found in claims):
         return claims, None
     return [replace(found, cause=replace(found.cause, confidence=POSSIBLE)) for found in claims], going
 

@@ -24,6 +24,15 @@ def stopped(scene: Scene, picture: Picture) -> Iterator[Claim]:
             if how.tracer
             else f"state {how.state}"
         )
+        if view.state.role == "launcher" and any(rank.verdict != "dead" for rank in scene.ranks):
+            yield claim(
+                "rank-stopped",
+                POSSIBLE,
+                f"the launcher {view.name} is stopped ({text}); its ranks do not wait for it",
+                [Evidence(f"process {how.pid} on {how.node}", text)],
+                where={"node": how.node, "pid": how.pid},
+            )
+            continue
         yield claim(
             "rank-stopped",
             SURE if how.state != "t" or how.tracer else LIKELY,

@@ -115,4 +115,6 @@ def _next(scene: Scene, first: Claim) -> List[str]:
         steps.append("sockets of the ranks, from inside their network namespace")
     if not scene.logs:
         steps.append("the logs of all ranks (ncdiag diagnose FILE…)")
+    if first.cause.cause == "unresolved" and not steps:
+        steps += ["a longer look, to tell slow from stuck: --window 20", "native frames of every process: --native all"]
     return steps

@@ -468,3 +468,24 @@ def test_a_stopped_rank_is_named_though_the_log_has_just_counted_on() -> None:
     for state in states:
         state.log_tail, state.log_source, state.silent_s = STEPS, "job.log", 1.0
     assert infer(states).causes[0].cause == "rank-stopped"
+
+
+def test_a_stopped_launcher_holds_no_rank_up() -> None:
+    """Ranks at work stay healthy, one that is stuck stays the first; before there are ranks, nothing starts without it."""
+    turns = Progress(3.0, cpu_s=0.4, frames_changed=True)
+    launcher = rank(None, "gpu-a", "torchrun", role="launcher", state="T", world=2)
+    ranks = [rank(number, "gpu-a", "all-reduce", progress=turns) for number in range(2)]
+    verdict = infer([launcher, *ranks])
+    assert [(cause.cause, cause.confidence) for cause in verdict.causes] == [
+        ("healthy", "likely"),
+        ("rank-stopped", "possible"),
+    ]
+    stuck = infer([launcher, rank(0, "gpu-a", "all-reduce"), rank(1, "gpu-a", "own-late")])
+    assert (stuck.causes[0].cause, stuck.causes[0].where["rank"]) == ("rank-stuck-outside-collective", 1)
+    alone = infer([launcher])
+    assert (alone.causes[0].cause, alone.causes[0].confidence) == ("rank-stopped", "sure")
+
+
+def test_what_cannot_be_resolved_says_what_to_do_next() -> None:
+    verdict = infer([rank(number, "gpu-a", "all-reduce") for number in range(2)], logs=[])
+    assert verdict.causes[0].cause != "unresolved" or verdict.next
