@@ -12,22 +12,28 @@ from ncdiag.stages import frames_of, main_thread
 
 def folds(views: Sequence[View]) -> List[Fold]:
     """The stacks of the main threads, equal ones together, the largest group first. Line numbers of the innermost frame
-    do not count: ranks that poll in a loop are in the same place. Native frames count only where all stacks have them: they
-    are read of some processes only, which does not make those odd. Of a group the fullest stack is shown."""
+    do not count: ranks that poll in a loop are in the same place; where they differ all of them are shown. Native frames count only where all
+    stacks have them: they are read of some processes only, which does not make those odd. Of a group the fullest stack is shown, and
+    native frames only where all stand at one line."""
     mains = [(view, frames_of(main)) for view in views if (main := main_thread(view.state.threads)) is not None]
     native = all(any(frame.native for frame in frames) for _, frames in mains if frames)
-    groups: Dict[Tuple[str, ...], List[View]] = {}
-    shown: Dict[Tuple[str, ...], List[str]] = {}
+    groups: Dict[Tuple[str, ...], List[Tuple[View, List[Frame], List[Frame]]]] = {}
     for view, frames in mains:
         compared = frames if native else [frame for frame in frames if not frame.native] or frames
-        if not compared:
-            continue
-        key = (f"{compared[0].name} ({compared[0].file})", *_texts(compared[1:]))
-        groups.setdefault(key, []).append(view)
-        shown[key] = max(shown.get(key, []), _texts(frames), key=len)
-    ordered = sorted(groups.items(), key=lambda item: (-len(item[1]), item[1][0].name))
-    most = len(ordered[0][1]) if ordered else 0
-    return [Fold([view.name for view in members], shown[key], len(members) < most) for key, members in ordered]
+        if compared:
+            key = (f"{compared[0].name} ({compared[0].file})", *_texts(compared[1:]))
+            groups.setdefault(key, []).append((view, frames, compared))
+    ordered = sorted(groups.values(), key=lambda group: (-len(group), group[0][0].name))
+    most = len(ordered[0]) if ordered else 0
+    return [Fold([view.name for view, _, _ in group], _shown(group), len(group) < most) for group in ordered]
+
+
+def _shown(group: Sequence[Tuple[View, List[Frame], List[Frame]]]) -> List[str]:
+    first = group[0][2]
+    lines = sorted({compared[0].line or 0 for _, _, compared in group})
+    if len(lines) == 1:
+        return max((_texts(frames) for _, frames, _ in group), key=len)
+    return [f"{first[0].name} ({first[0].file}:{', '.join(map(str, lines))})", *_texts(first[1:])]
 
 
 def _texts(frames: Sequence[Frame]) -> List[str]:

@@ -489,3 +489,16 @@ def test_a_stopped_launcher_holds_no_rank_up() -> None:
 def test_what_cannot_be_resolved_says_what_to_do_next() -> None:
     verdict = infer([rank(number, "gpu-a", "all-reduce") for number in range(2)], logs=[])
     assert verdict.causes[0].cause != "unresolved" or verdict.next
+
+
+def test_equal_stacks_at_different_lines_show_all_lines_and_no_native_frames_of_one() -> None:
+    states = [rank(0, "gpu-a", "own"), rank(1, "gpu-a", "own-late")]
+    (fold,) = infer(states).folds
+    assert "nanosleep" in fold.frames[0]
+    frames = states[1].threads[0]["frames"]
+    states[1].threads[0]["frames"] = [
+        dataclasses.replace(frame, line=63) if frame.name == "step" else frame for frame in frames
+    ]
+    (fold,) = infer(states).folds
+    assert fold.frames[0] == "step (/home/user/train.py:10, 63)"
+    assert not any("nanosleep" in text for text in fold.frames)
