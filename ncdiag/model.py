@@ -378,6 +378,8 @@ class RankState:
     """Its network namespace, `net:[4026531840]`: addresses and ports compare only within one."""
     children: List[str] = field(default_factory=list)
     """Names of its helper children (compilers, loaders), which are not ranks themselves."""
+    halted_children: List[str] = field(default_factory=list)
+    """Those of them that are stopped, `4711 (pt_data_worker)`."""
     variables: Dict[str, str] = field(default_factory=dict)
     """Local variables that were asked for: store host, port, rank, world size. No others are ever kept."""
     rank_source: str = ""

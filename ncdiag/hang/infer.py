@@ -30,6 +30,7 @@ from ncdiag.processes.denied import DENIED
 
 RULES = (
     rank_rules.stopped,
+    rank_rules.stopped_helper,
     store_rules.layout,
     network_rules.unanswered,
     listen_rules.queues,

@@ -43,6 +43,24 @@ def stopped(scene: Scene, picture: Picture) -> Iterator[Claim]:
         )
 
 
+def stopped_helper(scene: Scene, picture: Picture) -> Iterator[Claim]:
+    """A data loader or compiler that is stopped gives its rank nothing."""
+    for view in scene.ranks:
+        if view.state.halted_children and view.verdict in ("stuck", "waiting", "unknown"):
+            which = ", ".join(view.state.halted_children)
+            yield claim(
+                "rank-stopped",
+                LIKELY if view.verdict == "stuck" else POSSIBLE,
+                f"a process that {view.name} started is stopped (state T): {which}",
+                [
+                    Evidence(f"children of process {view.state.pid} on {view.state.node}", f"state T: {which}"),
+                    seen(view),
+                ],
+                culprits=[view],
+                waits=_waits_for(scene, view),
+            )
+
+
 def _while(view: View) -> str:
     return "" if view.stage == "unknown" else f" while it {stages.describe(view.stage)}"
 

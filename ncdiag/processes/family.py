@@ -107,8 +107,10 @@ def _add(machine: Machine, family: Family, top: int) -> None:
             nearest[proc.pid] = proc.pid
         elif owner is not None:
             nearest[proc.pid] = owner
-            if not _SILENT.search(proc.command) and os.path.basename(proc.exe) not in SHELLS:
-                family[owner].helpers.append(proc)
+            helpers = family[owner].helpers
+            known = any(helper.pid == proc.pid for helper in helpers)  # each process of the family is looked below
+            if not known and not _SILENT.search(proc.command) and os.path.basename(proc.exe) not in SHELLS:
+                helpers.append(proc)
     _name_launchers(machine, family)
 
 

@@ -60,6 +60,7 @@ class Sampler:
                 age_s=round(max(uptime - proc.start_ticks / progress.TICKS, 0.0), 1),
                 settings=settings_of(proc.environ),
                 children=sorted({helper.comm for helper in member.helpers}),
+                halted_children=[f"{helper.pid} ({helper.comm})" for helper in member.helpers if helper.state == "T"],
             )
             look = self.looks[pid] = Look(member, state)
             look.counters = progress.look(self._host, pid, [helper.pid for helper in member.helpers])

@@ -502,3 +502,12 @@ def test_equal_stacks_at_different_lines_show_all_lines_and_no_native_frames_of_
     (fold,) = infer(states).folds
     assert fold.frames[0] == "step (/home/user/train.py:10, 63)"
     assert not any("nanosleep" in text for text in fold.frames)
+
+
+def test_a_stopped_data_loader_is_named() -> None:
+    states = [rank(0, "gpu-a", "all-reduce"), rank(1, "gpu-a", "loader", halted_children=["4711 (pt_data_worker)"])]
+    first = infer(states).causes[0]
+    assert (first.cause, first.confidence, first.where["rank"]) == ("rank-stopped", "likely", 1)
+    assert "4711 (pt_data_worker)" in first.summary
+    states[1].halted_children = []
+    assert infer(states).causes[0].cause != "rank-stopped"

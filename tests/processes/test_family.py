@@ -112,7 +112,7 @@ def test_a_data_loader_is_a_helper_of_its_rank(tmp_path: Path) -> None:
     with running(CHILDREN, "fork", folder=tmp_path, environment=environment) as (program, pids):
         family = find(Host(), [int(pids[0])])
         assert set(family) == {program.pid} and family[program.pid].role == "script"
-        assert {helper.pid for helper in family[program.pid].helpers} == {int(pid) for pid in pids}
+        assert sorted(helper.pid for helper in family[program.pid].helpers) == sorted(int(pid) for pid in pids)
 
 
 def test_a_plain_program_is_its_own_family(tmp_path: Path) -> None:

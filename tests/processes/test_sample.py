@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 from pathlib import Path
 
 import psutil
@@ -86,6 +87,17 @@ def test_a_process_that_ends_in_the_middle_is_one_line(tmp_path: Path) -> None:
     assert ended.state in ("gone", "Z")
     assert ended.stack_error
     assert all(states[int(pid)].threads for pid in (pids[0], pids[2]))
+
+
+def test_a_stopped_data_loader_is_told_once(tmp_path: Path) -> None:
+    environment = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29873"}
+    with running(CHILDREN, "fork", folder=tmp_path, environment=environment) as (program, pids):
+        os.kill(int(pids[1]), signal.SIGSTOP)
+        while Path(f"/proc/{pids[1]}/stat").read_text().rpartition(") ")[2][0] != "T":
+            time.sleep(0.01)
+        (state,) = sample(Host(), [int(pids[0]), program.pid], QUICK).states
+    (halted,) = state.halted_children
+    assert halted.split(" ")[0] == pids[1]
 
 
 def test_a_zombie_is_told(tmp_path: Path) -> None:
