@@ -38,7 +38,7 @@ class Engine:
 def processes(host: Host) -> Iterator[Tuple[int, str]]:
     """`(pid, command line with NULs)` of every process that can be read."""
     for name in host.names("/proc"):
-        if name.isdigit():
+        if name.isdecimal():
             try:
                 line = host.read("/proc/%s/cmdline" % name)
             except HostError:

@@ -155,7 +155,7 @@ def unwrap(printed: str) -> str:
     """The JSON text that a payload printed, whatever banners stand around it. Raises ValueError when it is not whole."""
     _, begin, rest = printed.rpartition(f"\n{BEGIN} ")
     size, _, body = rest.partition("\n")
-    if not begin or not size.strip().isdigit():
+    if not begin or not size.strip().isdecimal():
         raise ValueError("its output holds no facts")
     text, end, _ = body.partition(f"\n{END}")
     text = text.replace("\r", "").replace("\n", "")

@@ -87,7 +87,7 @@ def collect(host: Host) -> Facts:
         facts["error"] = error.reason
     names = set()
     for pid in host.names("/proc"):
-        if pid.isdigit():
+        if pid.isdecimal():
             try:
                 names.add(host.value("/proc/%s/comm" % pid))
             except HostError:

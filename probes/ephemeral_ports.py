@@ -91,7 +91,7 @@ def _environ_ports(host: Host) -> Dict[str, int]:
     return {
         name: int(environ[name])
         for name in ("MASTER_PORT", "VLLM_PORT", "VLLM_DP_MASTER_PORT")
-        if environ.get(name, "").isdigit()
+        if environ.get(name, "").isdecimal()
     }
 
 
@@ -124,7 +124,7 @@ def _find_owners(host: Host, listeners: List[Listener]) -> None:
     """Fills in pid and command, newest processes first, until all are found or the time is used up."""
     wanted = {"socket:[%d]" % listener["inode"]: listener for listener in listeners}
     end = time.thread_time() + OWNER_LIMIT_S
-    for pid in sorted((int(name) for name in host.names("/proc") if name.isdigit()), reverse=True):
+    for pid in sorted((int(name) for name in host.names("/proc") if name.isdecimal()), reverse=True):
         if not wanted or time.thread_time() > end:
             return
         try:

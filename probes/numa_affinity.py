@@ -25,7 +25,7 @@ class Facts(TypedDict):
 
 
 def collect(host: Host) -> Facts:
-    nodes = [name for name in host.names("/sys/devices/system/node") if name[4:].isdigit()]
+    nodes = [name for name in host.names("/sys/devices/system/node") if name[4:].isdecimal()]
     try:
         balancing = host.number("/proc/sys/kernel/numa_balancing")
     except HostError:

@@ -72,7 +72,7 @@ def collect(host: Host) -> List[Raylet]:
 def _ports(host: Host, pid: int, told: Dict[str, str]) -> Dict[str, int]:
     """A port given as 0 is one that the kernel picked: it shows among the raylet's sockets only, and not which manager's it is."""
     fixed = {
-        name: int(told[option]) for option, name in MANAGERS.items() if told.get(option, "0").lstrip("0").isdigit()
+        name: int(told[option]) for option, name in MANAGERS.items() if told.get(option, "0").lstrip("0").isdecimal()
     }
     others = [port for port in _listening(host, pid) if port not in fixed.values()]
     for port in others[: len(MANAGERS) - len(fixed)]:
@@ -109,7 +109,7 @@ def _descriptors(host: Host, folder: str) -> Iterator[str]:
 
 def _worker_ports(told: Dict[str, str]) -> Optional[List[int]]:
     ends = [told.get(name, "") for name in ("min_worker_port", "max_worker_port")]
-    low, high = (int(end) if end.isdigit() else 0 for end in ends)
+    low, high = (int(end) if end.isdecimal() else 0 for end in ends)
     return [low, high] if 0 < low <= high else None
 
 

@@ -74,7 +74,7 @@ def _verbs(host: Host) -> Dict[str, int]:
     base = "/sys/class/infiniband_verbs"
     for name in names(host, base):
         device = word(host, f"{base}/{name}/ibdev") if name.startswith("uverbs") else None
-        if device and name[6:].isdigit():
+        if device and name[6:].isdecimal():
             found[device] = int(name[6:])
     return found
 

@@ -61,7 +61,7 @@ def parse_devinfo(text: str) -> Dict[str, int]:
             device = match.group(2)
         elif match.group(1) == "port":
             port = match.group(2)
-        elif match.group(2).isdigit():
+        elif match.group(2).isdecimal():
             found[f"{device}:{port}"] = int(match.group(2))
     return found
 

@@ -75,7 +75,7 @@ def _changed(host: Host, table: Table) -> List[int]:
 
 
 def _table(host: Host, device: str, port: int, base: str) -> Table:
-    slots = sorted(int(name) for name in names(host, f"{base}/gids") if name.isdigit())
+    slots = sorted(int(name) for name in names(host, f"{base}/gids") if name.isdecimal())
     entries: List[Entry] = []
     unread = 0
     for index in slots[:MAX_ENTRIES]:

@@ -84,7 +84,7 @@ def _ecn(host: Host, name: str) -> Optional[List[int]]:
     sides = []
     for side in ("roce_np", "roce_rp"):
         base = f"/sys/class/net/{name}/ecn/{side}/enable"
-        on = {int(p) for p in names(host, base) if p.isdigit() and word(host, f"{base}/{p}") == "1"}
+        on = {int(p) for p in names(host, base) if p.isdecimal() and word(host, f"{base}/{p}") == "1"}
         if not names(host, base):
             return None
         sides.append(on)

@@ -220,7 +220,7 @@ def _words(path: str) -> List[str]:
 
 def _table(path: str) -> Dict[str, int]:
     with open(path) as file:
-        return {words[0]: int(words[1]) for words in map(str.split, file) if len(words) > 1 and words[1].isdigit()}
+        return {words[0]: int(words[1]) for words in map(str.split, file) if len(words) > 1 and words[1].isdecimal()}
 
 
 def gpu_users() -> Dict[str, Any]:

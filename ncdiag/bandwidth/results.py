@@ -15,8 +15,8 @@ _PROGRAM = re.compile(r"\b(all_reduce|all_gather|reduce_scatter|alltoall|sendrec
 _OPS = {"alltoall": "all_to_all", "sendrecv": "send_recv"}
 _DEVICE = re.compile(r"^#\s+Rank\s+(\d+)\s+(?:Group\s+\d+\s+)?Pid\s+\d+\s+on\s+(\S+)\s+device\s+(\d+)", re.M)
 _ROW = re.compile(r"^\s*(\d+)\s+(\d+)\s+(\w+)\s+(\w+)\s+(-?\d+)\s+(.+)$", re.M)
-_PERFTEST = re.compile(r"^\s*(\d+)\s+(\d+)\s+([\d.]+)\s+([\d.]+)\s+([\d.]+)\s*$", re.M)
-_DIAG_BW = re.compile(r"(?:net bw|bw):?.*?([\d.]+)\s*Gbit/s", re.I)
+_PERFTEST = re.compile(r"^\s*(\d+)\s+(\d+)\s+(\d+(?:\.\d+)?)\s+(\d+(?:\.\d+)?)\s+(\d+(?:\.\d+)?)\s*$", re.M)
+_DIAG_BW = re.compile(r"(?:net bw|bw):?.*?(\d+(?:\.\d+)?)\s*Gbit/s", re.I)
 
 
 @dataclass

@@ -53,7 +53,7 @@ class Engine:
     def plan(self) -> Plan:
         """For the probes of `ncdiag preflight`."""
         ports = [self.port] if self.serves and not self.headless else []
-        if self.meeting and self.meeting[1].isdigit() and not self.headless:
+        if self.meeting and self.meeting[1].isdecimal() and not self.headless:
             ports.append(int(self.meeting[1]))
         return Plan(self.tp, self.pp, self.dp, self.nodes if self.nodes > 1 else None, None, self.model, tuple(ports))
 
@@ -71,7 +71,7 @@ def read(argv: Sequence[str], environment: Mapping[str, str]) -> Engine:
 
     def number(*names: str) -> int | None:
         value = option(words, *names)
-        return int(value) if value and value.isdigit() else None
+        return int(value) if value and value.isdecimal() else None
 
     model = option(words, "--model")
     if model is None and serve is not None and serve + 1 < len(words) and not words[serve + 1].startswith("-"):

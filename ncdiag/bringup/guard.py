@@ -33,7 +33,7 @@ def parents() -> dict[int, int]:
     """pid -> parent of every process that can be seen; zombies are left out."""
     found = {}
     for name in os.listdir("/proc"):
-        if name.isdigit():
+        if name.isdecimal():
             try:
                 with open(f"/proc/{name}/stat", "rb") as file:
                     fields = file.read().rpartition(b") ")[2].split()

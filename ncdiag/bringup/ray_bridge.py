@@ -95,7 +95,7 @@ class Bridge:
             return ""
         host, colon, port = address.rpartition(":")
         try:
-            if colon and port.isdigit() and "://" not in address:
+            if colon and port.isdecimal() and "://" not in address:
                 socket.create_connection((host, int(port)), CONNECT_S).close()
             import ray
 

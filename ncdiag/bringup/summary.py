@@ -13,7 +13,7 @@ from ncdiag.logs.intake import Stream
 from ncdiag.model import Cause, RankState
 
 _TOKENS = re.compile(r"KV cache size: ([\d,]+) tokens")
-_CONCURRENCY = re.compile(r"Maximum concurrency for ([\d,]+) tokens per request: ([\d.]+)x")
+_CONCURRENCY = re.compile(r"Maximum concurrency for ([\d,]+) tokens per request: (\d+(?:\.\d+)?)x")
 _BLOCKS = re.compile(r"# (?:GPU|CUDA|CPU|HPU|TPU) blocks: (\d+)")
 _BLOCK_SIZE = re.compile(r"\bblock_size[=:]\s*(\d+)|--block-size[ =](\d+)")
 _MAX_LEN = re.compile(r"\bmax_seq_len=(\d+)|Using max model len (\d+)")

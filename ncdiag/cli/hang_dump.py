@@ -25,7 +25,7 @@ class Pid(click.ParamType):
     name = "pid"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        if str(value).isdigit() and int(value) > 0:
+        if str(value).isdecimal() and int(value) > 0:
             return int(value)
         raise click.UsageError(f"{str(value)[:80]!r} is no pid; {HOW_TO_FIND}", ctx)
 

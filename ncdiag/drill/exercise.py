@@ -74,7 +74,7 @@ def number_of(fault: Fault) -> int:
 
 def find(word: str) -> Fault | None:
     """The fault with this name or number."""
-    return FAULTS.get(word) or (numbers().get(int(word)) if word.isdigit() else None)
+    return FAULTS.get(word) or (numbers().get(int(word)) if word.isdecimal() else None)
 
 
 def level(fault: Fault) -> int:
@@ -106,9 +106,9 @@ def read_answer(words: str, hosts: Iterable[str]) -> Answer | str:
     for word in rest:
         if word in hosts:
             node = word
-        elif word.isdigit():
+        elif word.isdecimal():
             rank = int(word)
-        elif word.removeprefix("rank").isdigit():
+        elif word.removeprefix("rank").isdecimal():
             rank = int(word.removeprefix("rank"))
         elif word not in ("on", "in", "at", "host", "node", "rank"):
             return f"{word!r} is no host and no rank; an answer is CAUSE [HOST] [RANK], as: rank-died b"

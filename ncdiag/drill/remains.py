@@ -146,7 +146,7 @@ def _remove_cgroups() -> None:
     for base in _CGROUPS:
         for path in base.glob(f"{FOLDER}*"):
             pid = path.name[len(FOLDER) :]
-            if pid.isdigit() and born(int(pid)) is None:
+            if pid.isdecimal() and born(int(pid)) is None:
                 with contextlib.suppress(OSError):
                     path.rmdir()
 

@@ -107,7 +107,7 @@ def _plant(task: Any) -> None:
 def _limits(nodes: int, together: bool) -> tuple[int, int]:
     """Processes at a time, and with silent ones. Each needs three pipes: the limit of open files is raised as far as it goes. Raises FleetError."""
     told = os.environ.get("NCDIAG_FANOUT", str(FANOUT))
-    if not told.isascii() or not told.isdigit() or not int(told):
+    if not told.isascii() or not told.isdecimal() or not int(told):
         raise FleetError(f"NCDIAG_FANOUT={told}: a number from 1 on is wanted: how many connections at a time")
     wanted = nodes if together else int(told)
     most = max(wanted, min(nodes, MOST)) if "NCDIAG_FANOUT" not in os.environ else wanted

@@ -104,7 +104,7 @@ def _hosts(part: str) -> dict[str, str]:
 def _host(words: list[str], place: str) -> str:
     """The first word of a line; `slots=8` and other settings may follow, or a number of slots and what a scheduler adds. Raises FleetError."""
     name = _name(words[0], place)
-    if len(words) > 1 and "=" not in words[1] and not words[1].isdigit():
+    if len(words) > 1 and "=" not in words[1] and not words[1].isdecimal():
         raise FleetError(
             f"{place}: {_short(words[1])!r} follows {_short(name)}; a line has one host or node set, and its settings (slots=8)"
         )

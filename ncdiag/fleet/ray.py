@@ -127,7 +127,7 @@ def connect(address: str) -> Any:
 def _must_listen(address: str) -> None:
     """Ray itself waits a minute and more for a head that is not there. Raises FleetError."""
     host, colon, port = address.rpartition(":")
-    if not colon or "://" in address or not port.isdigit():
+    if not colon or "://" in address or not port.isdecimal():
         return
     try:
         socket.create_connection((host, int(port)), CONNECT_TIMEOUT_S).close()

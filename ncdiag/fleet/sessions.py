@@ -120,7 +120,7 @@ def _left(sessions: Set[int]) -> Iterator[int]:
 def _processes() -> Iterator[tuple[int, int]]:
     """Process id and session of all that have not ended. Source: proc(5), /proc/PID/stat, fields 3 and 6."""
     for name in os.listdir("/proc"):
-        if name.isdigit():
+        if name.isdecimal():
             with contextlib.suppress(OSError), open(f"/proc/{name}/stat", "rb") as file:
                 state, _, _, session = file.read().rpartition(b")")[2].split()[:4]
                 if state not in (b"Z", b"X"):

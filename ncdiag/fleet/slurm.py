@@ -33,7 +33,7 @@ class SlurmFleet(RemoteFleet):
             raise FleetError(
                 "--nodes slurm: not inside an allocation; run it under salloc or sbatch, or name a running job: --nodes slurm:JOBID"
             )
-        if not self.job.isdigit():
+        if not self.job.isdecimal():
             raise FleetError(f"--nodes slurm:{self.job}: a job's number is wanted; see squeue --me")
         if shutil.which("srun") is None:
             raise FleetError("--nodes slurm: srun is not installed here; run it on a node that can submit jobs")

@@ -22,7 +22,7 @@ def split(address: str) -> Tuple[str, Optional[int]]:
     host = host.strip("[]")
     if host.lower().startswith("::ffff:"):
         host = host[7:]
-    return host.split("%")[0], int(port) if port.isdigit() else None
+    return host.split("%")[0], int(port) if port.isdecimal() else None
 
 
 def loopback(host: str) -> bool:
@@ -159,7 +159,7 @@ def target(scene: Scene, view: View) -> Optional[Target]:
     told = view.state.variables
     host = told.get("hostname") or told.get("host") or told.get("host_name") or told.get("master_addr")
     port = told.get("port") or told.get("master_port")
-    if host and port and port.isdigit():
+    if host and port and port.isdecimal():
         return Target(host.strip("'\"[]"), int(port), f"variables host={host} port={port}")
     for line in reversed(view.state.log_tail):
         match = _INIT.search(line)
@@ -179,7 +179,7 @@ def target(scene: Scene, view: View) -> Optional[Target]:
                 if "master-addr" in flags
                 else (f"MASTER_ADDR={host} MASTER_PORT={port}")
             )
-            return Target(host.strip("[]"), int(port) if port and port.isdigit() else None, words)
+            return Target(host.strip("[]"), int(port) if port and port.isdecimal() else None, words)
         parent = current.state.parent
         current = by_pid.get((current.state.node, parent)) if parent is not None else None
     return None

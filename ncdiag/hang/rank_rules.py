@@ -110,7 +110,7 @@ def orphaned(scene: Scene, picture: Picture) -> Iterator[Claim]:
     here = (
         bool(expected)
         and len(homes) == 1
-        and all(int(size) > len(scene.ranks) for size in expected if size and size.isdigit())
+        and all(int(size) > len(scene.ranks) for size in expected if size and size.isdecimal())
     )
     text = "should run here and does not" if here else "was not seen here; look at its node too"
     yield claim(

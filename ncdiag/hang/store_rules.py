@@ -223,7 +223,7 @@ def launchers(scene: Scene, picture: Picture) -> Iterator[Claim]:
     here = len({view.state.node for view in waiting})
     holds = any(socket.state == "LISTEN" for view in waiting for socket in view.state.sockets)
     known = nodes.split(":")[0]
-    few = known.isdigit() and here < int(known)
+    few = known.isdecimal() and here < int(known)
     yield claim(
         "rank-missing",
         LIKELY if holds and few else POSSIBLE,

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from ncdiag.explain import Says, Signal
 from ncdiag.logs.model import Line
 
-_AVERAGE = re.compile(r"# Avg bus bandwidth\s*:\s*(?P<value>[\d.]+)")
+_AVERAGE = re.compile(r"# Avg bus bandwidth\s*:\s*(?P<value>\d+(?:\.\d+)?)")
 _ROW = re.compile(
-    r"^\s*(?P<size>\d+)\s+\d+\s+(?:float|half|bfloat16|double|int\d+|uint\d+|fp8\w*)\s+\w+\s+-?\d+\s+[\d.]+\s+(?P<alg>[\d.]+)\s+(?P<bus>[\d.]+)"
+    r"^\s*(?P<size>\d+)\s+\d+\s+(?:float|half|bfloat16|double|int\d+|uint\d+|fp8\w*)\s+\w+\s+-?\d+\s+\d+(?:\.\d+)?\s+(?P<alg>\d+(?:\.\d+)?)\s+(?P<bus>\d+(?:\.\d+)?)"
 )
 _HEADER = re.compile(
     r"#\s+Rank\s+(?P<rank>\d+)\s+(?:Group\s+\d+\s+)?Pid\s+(?P<pid>\d+) on\s+(?P<host>\S+) device\s+(?P<device>\d+)"

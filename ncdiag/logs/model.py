@@ -198,7 +198,7 @@ def mild(text: str) -> bool:
 def signal(found: Rule, line: Line, groups: dict[str, str]) -> Signal:
     """What a rule's match on a line says."""
     named: dict[str, Any] = {
-        key: int(value) if key in ("rank", "local_rank", "pid") and value.isdigit() else value
+        key: int(value) if key in ("rank", "local_rank", "pid") and value.isdecimal() else value
         for key, value in groups.items()
         if key in _WHERE
     }

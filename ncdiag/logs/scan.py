@@ -19,6 +19,7 @@ from ncdiag.logs.routine import Routine
 from ncdiag.nccl.lines import clean
 
 LINE_LIMIT = 64 * 1024  # bytes of a line that are read
+NUMBER_LIMIT = 300  # digits; a number with more is none
 BLOCK = 128 * 1024  # bytes worked on at a time; a size that stays in the cache of one core
 SHAPES_LIMIT = 32 << 20  # bytes of remembered shapes of lines without a literal
 SHAPE_COST = 100  # bytes that remembering a shape takes beside its own
@@ -29,6 +30,7 @@ MATCHED_LIMIT = 100_000  # lines
 
 MESSAGES_LIMIT = 16_384  # messages of NCCL with a literal that are remembered
 
+_ENDLESS = re.compile(r"\d{%d,}" % NUMBER_LIMIT)
 _NUMBERS = b"0123456789abcdefx"
 _COMMUNICATOR = re.compile(
     rb"NCCL INFO (?:(?:\w+ )?comm 0x[0-9a-f]+ rank \d+ nranks \d+ [\w -]*- Init (?:START|COMPLETE)|Init timings - \w+: rank \d+ nranks [\w ,.()]*\))$"
@@ -86,6 +88,12 @@ class _Pending:
     first: Line
     text: str
     left: int
+
+
+def _text(raw: bytes) -> str:
+    """What is read of a line. No number in it is longer than Python reads (sys.get_int_max_str_digits)."""
+    text = clean(raw[:LINE_LIMIT]).decode("utf-8", "replace")
+    return _ENDLESS.sub("#", text) if len(text) > NUMBER_LIMIT else text
 
 
 def literals_of(rules: Sequence[Rule], readers: Sequence[Reader]) -> list[str]:
@@ -197,11 +205,11 @@ class Scanner:
         words = self._words.get(said) if said else None
         free, concerns = not (self._active or self._pending), False
         for part in raw.split(b"\r"):  # states of a progress bar
-            before, text = self._split(clean(part[:LINE_LIMIT]).decode("utf-8", "replace"))
+            before, text = self._split(_text(part))
             if words is not None:
                 found = words
             elif prefix is not None and known:
-                found = self._words_of(clean(raw[prefix.end() : LINE_LIMIT]).decode("utf-8", "replace"))
+                found = self._words_of(_text(raw[prefix.end() : LINE_LIMIT]))
             else:
                 found = self._words_of(text)
             line = Line(source, number, text, order, before)
@@ -231,7 +239,7 @@ class Scanner:
     def _read_routine(self, source: str) -> None:
         """Hand the readers what is to be read of the routine lines before this place."""
         for order, number, raw in self._routine.over():
-            before, text = self._split(clean(raw[:LINE_LIMIT]).decode("utf-8", "replace"))
+            before, text = self._split(_text(raw))
             self._line(Line(source, number, text, order, before), self._words_of(text))
 
     def _split(self, text: str) -> tuple[str, str]:

@@ -151,7 +151,7 @@ class Stacks:
         node = {"node": first.heading} if re.match(r"(?i)node\b|host\b", first.heading) else {}
         where = {
             **node,
-            "pid": first.pid or (int(first.thread) if first.thread.isdigit() else None),
+            "pid": first.pid or (int(first.thread) if first.thread.isdecimal() else None),
             "stage": match.stage,
         }
         frame = first.frames[0]

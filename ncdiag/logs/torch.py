@@ -20,15 +20,15 @@ _TIMEOUT = re.compile(
     r"\[(?:PG [^\]]*)?Rank (?P<rank>\d+)\].{0,60}Watchdog caught collective operation timeout: WorkNCCL\(SeqNum=(?P<seq>\d+), OpType=(?P<op>\w+), NumelIn=(?P<numel>\d+)"
 )
 _OOM = re.compile(
-    r"out of memory\. Tried to allocate (?P<want>[\d.]+) (?P<want_unit>[KMG]i?B)"
-    r"(?:.*?capaci?ty (?:of )?(?P<total>[\d.]+) (?P<total_unit>[KMG]i?B)|.{0,12}?; (?P<total2>[\d.]+) (?P<total2_unit>[KMG]i?B) total capacity)?"
-    r"(?:.*?of which (?P<free>[\d.]+) (?P<free_unit>[KMG]i?B|bytes) is free)?"
-    r"(?:.*?(?P<mine>[\d.]+) (?P<mine_unit>[KMG]i?B) (?:is )?(?:allocated by PyTorch|already allocated))?"
-    r"(?:.*?(?P<reserved>[\d.]+) (?P<reserved_unit>[KMG]i?B) is reserved by PyTorch but unallocated|.*?(?P<whole>[\d.]+) (?P<whole_unit>[KMG]i?B) reserved in total by PyTorch)?",
+    r"out of memory\. Tried to allocate (?P<want>\d+(?:\.\d+)?) (?P<want_unit>[KMG]i?B)"
+    r"(?:.*?capaci?ty (?:of )?(?P<total>\d+(?:\.\d+)?) (?P<total_unit>[KMG]i?B)|.{0,12}?; (?P<total2>\d+(?:\.\d+)?) (?P<total2_unit>[KMG]i?B) total capacity)?"
+    r"(?:.*?of which (?P<free>\d+(?:\.\d+)?) (?P<free_unit>[KMG]i?B|bytes) is free)?"
+    r"(?:.*?(?P<mine>\d+(?:\.\d+)?) (?P<mine_unit>[KMG]i?B) (?:is )?(?:allocated by PyTorch|already allocated))?"
+    r"(?:.*?(?P<reserved>\d+(?:\.\d+)?) (?P<reserved_unit>[KMG]i?B) is reserved by PyTorch but unallocated|.*?(?P<whole>\d+(?:\.\d+)?) (?P<whole_unit>[KMG]i?B) reserved in total by PyTorch)?",
     re.S,
 )
-_OTHERS = re.compile(r"Process (\d+) has ([\d.]+) ([KMG]i?B) memory in use")
-_THIS = re.compile(r"[Tt]his process has ([\d.]+) ([KMG]i?B) memory in use")
+_OTHERS = re.compile(r"Process (\d+) has (\d+(?:\.\d+)?) ([KMG]i?B) memory in use")
+_THIS = re.compile(r"[Tt]his process has (\d+(?:\.\d+)?) ([KMG]i?B) memory in use")
 _UNITS = {"bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30}
 
 

@@ -97,7 +97,7 @@ ENDED = (
 NO_BLOCK = "No available shared memory broadcast block found"
 STARVED = 3  # such lines, one a minute, after which nothing else happened
 LOADING = ("Load weight begin", "Detected fp8 checkpoint", "Init torch distributed", "Attempting to load")
-CHECKPOINT = re.compile(r"Checkpoint size: (?P<size>[\d.]+) GiB")
+CHECKPOINT = re.compile(r"Checkpoint size: (?P<size>\d+(?:\.\d+)?) GiB")
 _FITS = {
     "placement-group": ("ray-resources-infeasible", "ray-placement-group-leaked", "ray-gcs-unreachable"),
     "workers-spawn": ("rank-missing", "bootstrap-blocked-firewall", "node-ip-wrong-interface"),

@@ -32,7 +32,7 @@ class Engine:
     def number(self, name: str) -> int | None:
         """None where it is not given or no number can be told (a variable)."""
         value = self.options.get(name, "")
-        return int(value) if value.isdigit() else None
+        return int(value) if value.isdecimal() else None
 
     def size(self, name: str) -> int | None:
         """1 where it is not given; None where it is given as something that cannot be told."""

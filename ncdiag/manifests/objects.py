@@ -133,7 +133,7 @@ def _serve_config(document: Document) -> tuple[dict[str, int], str]:
             todo = value + todo
         for key, inner in mapping(value).items():
             name = str(key).lower().replace("-", "_")
-            if name in _SIZES and str(inner).isdigit():
+            if name in _SIZES and str(inner).isdecimal():
                 sizes.setdefault(_SIZES[name], int(inner))
             elif name in ("model_source", "model_id", "model") and isinstance(inner, str):
                 model = inner if name == "model_source" or not model else model

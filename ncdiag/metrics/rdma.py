@@ -56,7 +56,7 @@ def read(host: Host, running: Running, sheet: Sheet) -> None:
 
 def _port(host: Host, running: Running, sheet: Sheet, device: str, port: int) -> None:
     base = f"{CLASS}/{device}/ports/{port}"
-    state, rate = word(host, f"{base}/state"), re.match(r"[\d.]+", word(host, f"{base}/rate") or "")
+    state, rate = word(host, f"{base}/state"), re.match(r"\d+(?:\.\d+)?", word(host, f"{base}/rate") or "")
     if state:
         sheet.add("ncdiag_rdma_port_active", "ACTIVE" in state, device=device, port=port)
     if rate:

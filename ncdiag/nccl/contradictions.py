@@ -125,7 +125,9 @@ def _absent_hcas(value: str, present: Optional[Sequence[str]]) -> Iterator[Troub
         )
     for name in () if wanted.exact else wanted.names:
         more = [
-            device for device in present if device != name and device.startswith(name) and device[len(name) :].isdigit()
+            device
+            for device in present
+            if device != name and device.startswith(name) and device[len(name) :].isdecimal()
         ]
         if name in present and more:
             yield Trouble(

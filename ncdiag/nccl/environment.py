@@ -233,7 +233,7 @@ def _words(variable: Variable, value: str) -> Optional[Tuple[str, str, str]]:
     known = ", ".join(variable.words)
     folded = {word.lower(): word for word in variable.words}
     if variable.kind in ("word", "level"):
-        if value in variable.words or (variable.kind == "level" and value[0].isdigit()):
+        if value in variable.words or (variable.kind == "level" and value[0].isdecimal()):
             return None
         meant = folded.get(value.strip().lower()) or nearest(value, variable.words)
         return (

@@ -202,7 +202,7 @@ def read(message: str, level: str) -> Optional[Tuple[str, Dict[str, Any], bool]]
 
 def _value(name: str, value: str) -> Any:
     value = value.strip()
-    return int(value) if name in NUMBERS and value.lstrip("-").isdigit() else value
+    return int(value) if name in NUMBERS and value.lstrip("-").isdecimal() else value
 
 
 def _more(kind: str, fields: Dict[str, Any], message: str) -> Dict[str, Any]:

@@ -121,7 +121,7 @@ def _vllm(environ: Mapping[str, str], plan: Plan) -> Iterator[Trouble]:
             "rename the Service (not vllm), or set enableServiceLinks: false in the pod",
             fatal=True,
         )
-    elif port and not port.isdigit():
+    elif port and not port.isdecimal():
         yield Trouble(
             "VLLM_PORT",
             "VLLM_PORT=%s is no number; vLLM ends with a ValueError" % port,
@@ -329,7 +329,7 @@ def _device_list(name: str, value: str, plan: Plan) -> Iterator[Trouble]:
 def _ranks(environ: Mapping[str, str], plan: Plan) -> Iterator[Trouble]:
     """What torchrun, Slurm or an earlier run left in the shell."""
     for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_PORT"):
-        if name in environ and not environ[name].strip().isdigit():
+        if name in environ and not environ[name].strip().isdecimal():
             yield Trouble(
                 name,
                 "%s=%s is no whole number" % (name, environ[name]),
@@ -338,7 +338,7 @@ def _ranks(environ: Mapping[str, str], plan: Plan) -> Iterator[Trouble]:
                 fatal=name != "MASTER_PORT",
             )
     rank, size = environ.get("RANK", "").strip(), environ.get("WORLD_SIZE", "").strip()
-    if rank.isdigit() and size.isdigit() and int(rank) >= int(size):
+    if rank.isdecimal() and size.isdecimal() and int(rank) >= int(size):
         yield Trouble(
             "RANK",
             "RANK=%s is not below WORLD_SIZE=%s" % (rank, size),

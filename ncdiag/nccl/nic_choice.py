@@ -56,7 +56,7 @@ def _per_gpu(paths: Paths, nets: int, gpus: int) -> int:
     if paths.rules.version >= (2, 28, 0):
         if policy == "ALL":
             return nets
-        if policy.startswith("MAX:") and policy[4:].isdigit() and int(policy[4:]) > 0:
+        if policy.startswith("MAX:") and policy[4:].isdecimal() and int(policy[4:]) > 0:
             return min(int(policy[4:]), nets)
     return -(-nets // gpus)
 

@@ -64,7 +64,7 @@ def _groups(text: str) -> list[dict[str, Any]]:
                 {
                     "group": int(match.group("group")),
                     "comms": int(match.group("comms")),
-                    "size": int(size) if size.isdigit() else None,
+                    "size": int(size) if size.isdecimal() else None,
                     "status": match.group("status").split(","),
                     "errors": match.group("errors").split(","),
                 }
@@ -135,7 +135,7 @@ def _located(rank: Any, status: dict[str, Any]) -> dict[str, Any]:
         "rank": int(rank.group("rank")),
         "host": where.group("node") if where else None,
         "pid": int(where.group("pid")) if where else None,
-        "nvml_dev": int(where.group("gpu")) if where and where.group("gpu").isdigit() else None,
+        "nvml_dev": int(where.group("gpu")) if where and where.group("gpu").isdecimal() else None,
         "status": status,
     }
 

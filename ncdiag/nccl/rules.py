@@ -118,10 +118,10 @@ def resolve_level(value: str, rules: Rules) -> Level:
     allowed = rules.types[: rules.rank("SYS") + 1]
     if value in allowed:
         return Level(value, "")
-    if value[:1].isdigit():
+    if value[:1].isdecimal():
         digits = ""
         for char in value:
-            if not char.isdigit():
+            if not char.isdecimal():
                 break
             digits += char
         name = _OLD_LEVELS[min(int(digits[:4]), len(_OLD_LEVELS) - 1)]

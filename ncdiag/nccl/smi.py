@@ -9,7 +9,7 @@ import re
 import xml.etree.ElementTree as ElementTree
 from typing import Dict, List, Optional, TypedDict
 
-_NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
+_NUMBER = re.compile(r"-?\d{1,18}(?:\.\d+)?")
 
 
 class Link(TypedDict):
@@ -133,7 +133,7 @@ def _uncorrected(element: Optional[ElementTree.Element]) -> Optional[int]:
     if element is None:
         return None
     values = [child.text or "" for child in element.iter() if "uncorrectable" in child.tag]
-    numbers = [int(value) for value in values if value.strip().isdigit()]
+    numbers = [int(value) for value in values if value.strip().isdecimal()]
     return sum(numbers) if numbers else None
 
 
@@ -150,7 +150,7 @@ def _processes(element: ElementTree.Element) -> List[Process]:
     found: List[Process] = []
     for one in element.findall("processes/process_info"):
         pid, memory = one.findtext("pid") or "", _NUMBER.search(one.findtext("used_memory") or "")
-        if pid.isdigit():
+        if pid.isdecimal():
             used = int(float(memory.group())) if memory else None
             found.append({"pid": int(pid), "name": one.findtext("process_name") or "", "memory_mib": used})
     return found

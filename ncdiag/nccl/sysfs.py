@@ -28,7 +28,7 @@ def names(host: Host, path: str) -> List[str]:
 
 def numbered(host: Host, path: str) -> List[int]:
     """The names in a folder that are numbers, in their order."""
-    return sorted(int(name) for name in names(host, path) if name.isdigit())
+    return sorted(int(name) for name in names(host, path) if name.isdecimal())
 
 
 def target(host: Host, path: str) -> Optional[str]:

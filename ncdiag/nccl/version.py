@@ -19,7 +19,7 @@ def parse_version(text: str) -> Optional[Version]:
     Source: nccl.h, NCCL_VERSION(X,Y,Z) is X*1000+Y*100+Z up to 2.8 and X*10000+Y*100+Z from 2.9.
     """
     text = text.strip()
-    if text.isdigit() and len(text) in (4, 5):
+    if text.isdecimal() and len(text) in (4, 5):
         number = int(text)
         unit = 1000 if len(text) == 4 else 10000
         return number // unit, number % unit // 100, number % 100

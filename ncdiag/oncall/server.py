@@ -177,7 +177,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def _body(self) -> bytes:
         length = self.headers.get("Content-Length", "")
-        if not length.isdigit() or self.headers.get("Transfer-Encoding"):
+        if not length.isdecimal() or self.headers.get("Transfer-Encoding"):
             raise Refusal(411, "send Content-Length, and no Transfer-Encoding")
         if int(length) > self.server.settings.max_body:
             raise Refusal(413, f"a body of {length} bytes; at most {self.server.settings.max_body} are taken")

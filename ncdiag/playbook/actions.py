@@ -122,7 +122,7 @@ def _resize(size: str) -> Prepared:
 
 
 def _end(action: EndProcess, given: str | None) -> Prepared:
-    if given is None or not given.isdigit():
+    if given is None or not given.isdecimal():
         raise Refused("no process is named; add --value PID=…")
     pid = int(given)
     if pid in _ancestors():

@@ -42,7 +42,7 @@ def _siblings(host: Host, looks: Mapping[int, Look]) -> set[int]:
     """Processes of the same sessions that are no members: the `tee` of a shell pipeline."""
     sessions, found = {look.member.proc.session for look in looks.values()}, set()
     for name in host.names("/proc"):
-        if not name.isdigit() or int(name) in looks:
+        if not name.isdecimal() or int(name) in looks:
             continue
         try:
             fields = host.read_bytes(f"/proc/{name}/stat").decode("utf-8", "replace").rpartition(") ")[2].split()

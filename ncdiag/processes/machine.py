@@ -111,7 +111,7 @@ class Machine:
 
 
 def rank_of(proc: Proc) -> str | None:
-    return next((proc.environ[name] for name in RANK_NAMES if proc.environ.get(name, "").isdigit()), None)
+    return next((proc.environ[name] for name in RANK_NAMES if proc.environ.get(name, "").isdecimal()), None)
 
 
 def option(argv: Sequence[str], *names: str) -> str | None:

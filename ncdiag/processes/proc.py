@@ -72,7 +72,7 @@ def read_environ(host: Host, proc: Proc) -> None:
 
 def table(host: Host) -> dict[int, Proc]:
     """Every process of this pid namespace by its pid, without command lines. Raises HostError when /proc cannot be listed."""
-    found = (read_stat(host, int(name)) for name in host.list("/proc") if name.isdigit())
+    found = (read_stat(host, int(name)) for name in host.list("/proc") if name.isdecimal())
     return {proc.pid: proc for proc in found if proc is not None}
 
 

@@ -28,9 +28,9 @@ _SIZES = {
 def from_environment(state: RankState, environ: Mapping[str, str]) -> None:
     """For a program that its launcher told its rank."""
     for rank, world, local in ENVIRONMENT:
-        if environ.get(rank, "").isdigit() and environ.get(world, "").isdigit():
+        if environ.get(rank, "").isdecimal() and environ.get(world, "").isdecimal():
             state.rank, state.world_size, state.rank_source = int(environ[rank]), int(environ[world]), "environment"
-            state.local_rank = int(environ[local]) if environ.get(local, "").isdigit() else None
+            state.local_rank = int(environ[local]) if environ.get(local, "").isdecimal() else None
             return
 
 
@@ -39,7 +39,7 @@ def sizes(argv: Sequence[str]) -> tuple[dict[str, int], int, int]:
 
     def number(names: Iterable[str], default: int) -> int:
         value = option(argv, *names)
-        return int(value) if value and value.isdigit() else default
+        return int(value) if value and value.isdecimal() else default
 
     return (
         {key: number(names, 1) for key, names in _SIZES.items()},
@@ -70,7 +70,7 @@ def from_log(state: RankState, lines: Iterable[str]) -> None:
 def from_variables(state: RankState) -> None:
     """Local variables of init_process_group and the like."""
     rank, world = state.variables.get("rank", ""), state.variables.get("world_size", "")
-    if rank.isdigit() and world.isdigit() and int(rank) < int(world):
+    if rank.isdecimal() and world.isdecimal() and int(rank) < int(world):
         state.rank, state.world_size, state.rank_source = int(rank), int(world), "locals"
 
 

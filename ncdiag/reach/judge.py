@@ -40,7 +40,7 @@ def _tcp(run: Run) -> Iterator[Finding]:
 
 
 def _is_doubled(run: Run, trial: Trial) -> bool:
-    return trial.outcome == "stranger" and trial.detail.isdigit() and int(trial.detail) < len(run.members)
+    return trial.outcome == "stranger" and trial.detail.isdecimal() and int(trial.detail) < len(run.members)
 
 
 def _double(run: Run, trial: Trial) -> Finding:

@@ -43,7 +43,7 @@ def ray_services(snapshot: Snapshot, node: str) -> dict[str, int]:
     if raylet is None:
         return {}
     host, _, port = (raylet["gcs_address"] or "").rpartition(":")
-    own = {"Ray's GCS": int(port)} if port.isdigit() and _same(host, raylet["node_ip"]) else {}
+    own = {"Ray's GCS": int(port)} if port.isdecimal() and _same(host, raylet["node_ip"]) else {}
     return {**own, **raylet["ports"]}
 
 
@@ -69,7 +69,9 @@ def ray_ports(snapshot: Snapshot, source: random.Random) -> dict[int, str]:
     if not raylets:
         told = [(snapshot.facts(node, "framework-environment") or {}).get("environ") or {} for node in snapshot.nodes]
         ports = {environ.get("RAY_ADDRESS", "").rpartition(":")[2] for environ in told}
-        return {int(port): "Ray's head, by RAY_ADDRESS" for port in ports if port.isdigit() and 0 < int(port) < 1 << 16}
+        return {
+            int(port): "Ray's head, by RAY_ADDRESS" for port in ports if port.isdecimal() and 0 < int(port) < 1 << 16
+        }
     ranges = [one["worker_ports"] for one in raylets if one["worker_ports"]]
     low, high = max((one[0] for one in ranges), default=1), min((one[1] for one in ranges), default=0)
     return {source.randint(low, high): f"one of Ray's worker ports {low} to {high}"} if low <= high else {}

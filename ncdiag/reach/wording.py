@@ -79,6 +79,6 @@ def _word(names: Sequence[str], fault: Fault) -> str:
 
 
 def _detail(names: Sequence[str], fault: Fault) -> str:
-    if fault.outcome == "stranger" and fault.detail.isdigit() and int(fault.detail) < len(names):
+    if fault.outcome == "stranger" and fault.detail.isdecimal() and int(fault.detail) < len(names):
         return f"{names[int(fault.detail)]}: two machines have one address"
     return fault.detail

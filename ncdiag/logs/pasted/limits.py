@@ -41,7 +41,7 @@ class Limits:
             or re.match(r"(?i)max locked memory\s+unlimited", text)
         ):
             self._unlimited = line
-        elif self._asked and text.isdigit() and int(text) < SMALL:
+        elif self._asked and text.isdecimal() and int(text) < SMALL:
             self._limited, self._small = True, line
         elif _LIMITED.search(text):
             self._limited = True

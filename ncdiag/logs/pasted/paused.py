@@ -29,7 +29,7 @@ class Paused:
         if self._asked and line.text.strip() in ("1", "FROZEN"):
             self._keep("a container is frozen (cgroup freezer)", line)
         asked, self._asked = self._asked, _FREEZER.search(line.text) is not None
-        row = self._state is not None and len(cells) > self._state and cells[0][:1].isdigit()
+        row = self._state is not None and len(cells) > self._state and cells[0][:1].isdecimal()
         if row and self._state is not None and cells[self._state] == "S":
             self._keep(f"job {cells[0]} is suspended (squeue: S)", line)
         self._state = self._state if row else None

@@ -13,7 +13,7 @@ _HEAD = re.compile(r"^(?:PING|ping6?:?) (?P<host>\S+).*?(?P<size>\d+)(?:\((?P<wh
 _COMMAND = re.compile(r"(?:^|[\s$#])ping6?\s(?!statistics)(?P<options>[^|;&]*)")
 _SIZE = re.compile(r"-s\s*(\d+)")
 _LOSS = re.compile(
-    r"(?P<sent>\d+) packets transmitted, (?P<received>\d+)(?: packets)? received.*?(?P<loss>[\d.]+)% packet loss"
+    r"(?P<sent>\d+) packets transmitted, (?P<received>\d+)(?: packets)? received.*?(?P<loss>\d+(?:\.\d+)?)% packet loss"
 )
 _REPLY = re.compile(r"^(?P<size>\d+) bytes from \S+.*\bicmp_seq")
 _PMTU = re.compile(r"^(?P<hop>\d+\??): +(?P<at>\S+) .*?\bpmtu (?P<mtu>\d+)")

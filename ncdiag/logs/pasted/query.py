@@ -160,7 +160,7 @@ class LinkWidths:
                 if width:
                     self._width(device, kind, int(width), line)
             return True
-        if self._files and line.text.strip().isdigit():
+        if self._files and line.text.strip().isdecimal():
             device, kind = self._files.pop(0)
             self._width(device, kind, int(line.text), line)
             return True

@@ -70,7 +70,7 @@ class Smi:
                 condition=True,
                 order=self._errors[0].order,
             )
-        bad = [(index, bus, ecc, line) for index, bus, ecc, line in self._gpus if ecc.isdigit() and int(ecc) > 0]
+        bad = [(index, bus, ecc, line) for index, bus, ecc, line in self._gpus if ecc.isdecimal() and int(ecc) > 0]
         if bad:
             index, bus, ecc, line = bad[0]
             yield Signal(

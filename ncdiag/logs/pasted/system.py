@@ -9,7 +9,7 @@ from ncdiag.explain import Says, Signal
 from ncdiag.logs.model import Line
 
 _DF = re.compile(
-    r"^\S+\s+(?P<size>[\d.]+[KMGTP]?i?)\s+(?P<used>[\d.]+[KMGTP]?i?)\s+(?P<free>[\d.]+[KMGTP]?i?)\s+(?P<percent>\d+)%\s+(?P<mount>/\S*)\s*$"
+    r"^\S+\s+(?P<size>\d+(?:\.\d+)?[KMGTP]?i?)\s+(?P<used>\d+(?:\.\d+)?[KMGTP]?i?)\s+(?P<free>\d+(?:\.\d+)?[KMGTP]?i?)\s+(?P<percent>\d+)%\s+(?P<mount>/\S*)\s*$"
 )
 _LINK = re.compile(
     r"^\d+: (?P<name>[\w.@-]+?)(?:@\S+)?: <(?P<flags>[A-Z_,-]+)> mtu (?P<mtu>\d+).*?(?:state (?P<state>\w+))?"
@@ -95,7 +95,7 @@ class Links:
         self._asked = ""
 
     def take(self, line: Line) -> bool:
-        if self._asked and line.text.strip().isdigit():
+        if self._asked and line.text.strip().isdecimal():
             self._mtus.setdefault(self._asked, {}).setdefault(int(line.text), line)
         file = _MTU_FILE.search(line.text)
         self._asked = file["name"] if file else ""

@@ -174,7 +174,7 @@ def _ray_port(scene: Scene) -> Iterator[Finding]:
         if container.ray is None or "--head" in container.ray or not heads:
             continue
         address, _, port = container.ray.get("--address", "").rpartition(":")
-        if address and port.isdigit() and heads[0].isdigit() and port != heads[0]:
+        if address and port.isdecimal() and heads[0].isdecimal() and port != heads[0]:
             yield scene.say(
                 fail, f"it dials Ray at port {port}, the head listens on {heads[0]}", container.path, role=role, container=container, observed=port, expected=heads[0],
                 cause="ray-gcs-unreachable", remedy=f"--address=…:{heads[0]}",

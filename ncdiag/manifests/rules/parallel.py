@@ -104,7 +104,7 @@ def _ranks(scene: Scene) -> Iterator[Finding]:
     """A template that several pods share must not write one rank for all of them."""
     for role, container in scene.each():
         rank = container.engines[0].options.get("--node-rank") if len(container.engines) == 1 else None
-        if rank is not None and rank.isdigit() and role.pods is not None and role.pods > 1:
+        if rank is not None and rank.isdecimal() and role.pods is not None and role.pods > 1:
             yield scene.say(
                 fail, f"all {role.pods} pods of this template start with --node-rank {rank}", container.path, role=role, container=container, observed=rank, expected="one for each pod",
                 cause="rank-layout-wrong", remedy="take it from the pod's index: fieldRef metadata.labels['apps.kubernetes.io/pod-index'] (or leaderworkerset.sigs.k8s.io/worker-index)",

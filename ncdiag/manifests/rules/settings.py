@@ -110,7 +110,7 @@ def _contradictions(scene: Scene, role: Role, container: Container) -> Iterator[
 def _addresses(scene: Scene, role: Role, container: Container) -> Iterator[Finding]:
     shared = role.pods is None or role.pods > 1 or sum(one.path == role.path for one in scene.workload.roles) > 1
     for number, name, value in _entries(container):
-        if name in ADDRESSES and isinstance(value, str) and value[:1].isdigit() and shared:
+        if name in ADDRESSES and isinstance(value, str) and value[:1].isdecimal() and shared:
             yield scene.say(
                 fail, f"{name}={value} is the same in all pods of this template", (*container.path, "env", number), role=role, container=container, observed=value,
                 expected="each pod's own", cause="node-ip-wrong-interface", remedy="valueFrom: {fieldRef: {fieldPath: status.podIP}}", setting=name,
