@@ -21,6 +21,14 @@ PART = re.compile(r"^VLLM::|^ray::RayWorker|multiprocessing\.spawn|multiprocessi
 STARTER = re.compile(r"vllm[\0/ ]serve|vllm\0serve|vllm\.entrypoints|sglang\.launch_server")
 """The process that a person starts."""
 
+REAPER = re.compile(
+    r"^(?:systemd|init|tini|dumb-init|docker-init|catatonit|containerd-shim|conmon|slurmstepd|supervisord|s6-|runsv)"
+)
+"""Programs that take in the children of those that have ended, by /proc/PID/comm; besides process 1."""
+
+PYTHON = re.compile(r"^(?:python|pt_main_thread|ray::|VLLM)")
+"""A program that itself may have started an engine: `LLM(...)` in a script, as process 1 of a container too."""
+
 
 class Process(TypedDict):
     """One process of an engine."""
@@ -33,6 +41,8 @@ class Process(TypedDict):
     """The letter in /proc/PID/stat."""
     part: bool
     """Whether it matches PART and not STARTER."""
+    parent_name: Optional[str]
+    """/proc/PARENT/comm; None where it cannot be read."""
 
 
 class Facts(TypedDict):
@@ -59,9 +69,23 @@ def collect(host: Host) -> Facts:
                 "state": stat[0],
                 "title": line.replace("\0", " ").strip()[:120],
                 "part": bool(PART.search(line)) and not STARTER.search(line),
+                "parent_name": _name(host, int(stat[1])),
             }
         )
     return {"processes": found, "seen": seen}
+
+
+def _name(host: Host, pid: int) -> Optional[str]:
+    try:
+        return host.read("/proc/%d/comm" % pid).strip()
+    except HostError:
+        return None
+
+
+def _taken_in(process: Process) -> bool:
+    """Whether its parent is not who started it: any program may start an engine, and is no starter that has gone."""
+    name = process["parent_name"] or ""
+    return not PYTHON.match(name) if process["parent"] == 1 else bool(REAPER.match(name))
 
 
 def judge(snapshot: Snapshot) -> Iterator[Finding]:
@@ -76,6 +100,7 @@ def judge(snapshot: Snapshot) -> Iterator[Finding]:
             if process["state"] != "Z"
             and process["part"]
             and process["parent"] not in pids
+            and _taken_in(process)
             and not process["title"].startswith("ray::")
         ]
         for process in orphans:

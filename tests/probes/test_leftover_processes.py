@@ -6,13 +6,17 @@ import sys
 import time
 from typing import Any
 
+import pytest
+
 from ncdiag.host import Host
 
 from .judged import collected, judged, statuses
 
 
-def process(pid: int, parent: int, title: str, part: bool = True, state: str = "S") -> dict[str, Any]:
-    return {"pid": pid, "parent": parent, "title": title, "state": state, "part": part}
+def process(
+    pid: int, parent: int, title: str, part: bool = True, state: str = "S", under: str = "systemd"
+) -> dict[str, Any]:
+    return {"pid": pid, "parent": parent, "title": title, "state": state, "part": part, "parent_name": under}
 
 
 def test_whole_engine_is_not_accused() -> None:
@@ -34,6 +38,26 @@ def test_orphans_are_named() -> None:
     assert [
         (finding.status.value, finding.where.get("device")) for finding in findings if finding.status.value == "warn"
     ] == [("warn", "pid 11")]
+
+
+@pytest.mark.parametrize(
+    ("parent", "under", "status"),
+    [
+        (700, "python3", "ok"),
+        (700, "rollout", "ok"),
+        (1, "python3", "ok"),
+        (1, "systemd", "warn"),
+        (1, "bash", "warn"),
+        (1, "sleep", "warn"),
+        (700, "systemd", "warn"),
+        (700, "containerd-shim", "warn"),
+        (700, "slurmstepd", "warn"),
+    ],
+)
+def test_an_engine_that_any_program_started_is_not_left_over(parent: int, under: str, status: str) -> None:
+    """`LLM(...)` in a script of one's own has no `vllm serve` above it."""
+    facts = {"processes": [process(11, parent, "VLLM::EngineCore", under=under)], "seen": 30}
+    assert statuses(judged("leftover-processes", {"a": facts})) == [status]
 
 
 def test_ray_workers_belong_to_the_raylet() -> None:
