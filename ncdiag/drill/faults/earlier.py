@@ -15,12 +15,14 @@ CLOCK = Path(__file__).parent.parent / "clock.c"
 """The source of what shows a process a wall clock that is ahead."""
 HOLDS = f"""
 import os, setproctitle, socket, time
+if os.fork():
+    os._exit(0)
 held = bytearray(os.urandom(1 << 20)) * 300
 listener = socket.create_server(("0.0.0.0", {PORT}))
 setproctitle.setproctitle("VLLM::Worker_TP0")
 time.sleep(900)
 """
-"""A worker whose engine is gone: it still listens and holds 300 MiB."""
+"""A worker whose starter is gone: it still listens and holds 300 MiB."""
 
 
 @fault("gloo", "rank 0 of an earlier run still waits on a", "stale-process", node="a", name="leftover", quick=True)
