@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -16,6 +18,13 @@ ONE_AT_A_TIME = (
 """With several workers (`-n`) these keep to one: two clusters at once on two cores would measure each other."""
 SMALL = ("tests/lab/test_bringup_gloo", "tests/lab/test_reach")
 """These mostly wait: the other worker takes them while the first has the rest, and has its own tests afterwards."""
+
+for _number in (
+    signal.SIGINT,
+    signal.SIGHUP,
+):  # a shell in the background and nohup have them ignored, and programs inherit that
+    if signal.getsignal(_number) == signal.SIG_IGN:
+        signal.signal(_number, signal.default_int_handler if _number == signal.SIGINT else signal.SIG_DFL)
 
 settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("busy")

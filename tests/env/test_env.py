@@ -169,7 +169,7 @@ def test_lines_that_nobody_understands_are_no_health(cluster: str, tmp_path: Pat
 
 @pytest.mark.parametrize("content, said", [
     (random.Random(7).randbytes(200), "not text"), (b"A=1\0B=2\0", "not text"), (b"A=1\n" * (1 << 21), "larger than 4 MiB"),
-])  # fmt: skip
+], ids=["random", "nul", "large"])  # fmt: skip
 def test_files_that_are_no_text(tmp_path: Path, content: bytes, said: str) -> None:
     (tmp_path / "file").write_bytes(content)
     done = env("--check", str(tmp_path / "file"))
