@@ -66,9 +66,15 @@ def counts_on(scene: Scene) -> Optional[Claim]:
     """`slow-not-hung`, where work was logged during the look itself: what stands still between two steps may do so for seconds."""
     for view in scene.views:
         state = view.state
-        window_s = state.progress.window_s if state.progress is not None else 0.0
-        line = steps.counted_on(state.log_tail) if (state.silent_s or 0.0) < window_s and state.log_source else None
-        if line is not None and state.silent_s is not None and view.verdict not in ("dead", "stopped"):
+        if (
+            view.verdict in ("dead", "stopped")
+            or not state.log_source
+            or state.silent_s is None
+            or state.progress is None
+        ):
+            continue
+        line = steps.counted_on(state.log_tail) if state.silent_s < state.progress.window_s else None
+        if line is not None:
             text = f"slow, not hung: the log of {view.name} counted on {state.silent_s:.0f} s ago"
             return claim("slow-not-hung", LIKELY, text, [Evidence(state.log_source, line.strip()[:200])], where={})
     return None

@@ -201,20 +201,19 @@ def _signature(entry: Mapping[str, Any]) -> str:
 
 
 def _went_on(
-    rank: int, last: int, issued: Mapping[int, Mapping[int, Mapping[str, Any]]], dumps: Mapping[int, Any]
+    rank: int, lasts: Mapping[int, int], issued: Mapping[int, Mapping[int, Mapping[str, Any]]], dumps: Mapping[int, Any]
 ) -> bool:
     """Whether a rank may be no further only because its dump was made earlier: nobody had waited for it long. False where times are not known."""
+    last = lasts[rank]
     for other, entries in issued.items():
-        created = [
-            entry["time_created_ns"]
-            for sequence, entry in entries.items()
-            if sequence > last and isinstance(entry.get("time_created_ns"), int)
-        ]
+        if lasts[other] <= last:
+            continue
+        entry = entries.get(last + 1) or entries[min(sequence for sequence in entries if sequence > last)]
+        created = entry.get("time_created_ns")
         written = [dumps[number].get("written_s") for number in (rank, other)]
-        if created and all(isinstance(seconds, (int, float)) for seconds in written):
-            if min(written) - min(created) / 1e9 >= WAITED_S:
-                return False
-        elif created or any(sequence > last for sequence in entries):
+        if not isinstance(created, int) or not all(isinstance(seconds, (int, float)) for seconds in written):
+            return False
+        if min(written) - created / 1e9 >= WAITED_S:
             return False
     return True
 
@@ -231,7 +230,7 @@ def _report(
             report.last[rank], report.operations[rank] = 0, "nothing"
     highest = max(report.last.values())
     report.behind = sorted(
-        rank for rank, last in report.last.items() if last < highest and not _went_on(rank, last, issued, dumps)
+        rank for rank, last in report.last.items() if last < highest and not _went_on(rank, report.last, issued, dumps)
     )
     report.absent = sorted(rank for rank in members if rank not in dumps)
     common = set.intersection(*(set(entries) for entries in issued.values()))
