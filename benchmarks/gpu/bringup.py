@@ -19,21 +19,10 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+from vllm_captures import ENGINE, SMALL
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 HOLDER = "import torch, time; n = torch.cuda.mem_get_info(%d)[0] - (400 << 20); x = torch.empty(n, dtype=torch.uint8, device='cuda:%d'); print('held', flush=True); time.sleep(600)"
-ENGINE = [
-    "--served-model-name",
-    "tiny",
-    "--dtype",
-    "bfloat16",
-    "--max-model-len",
-    "512",
-    "--max-num-seqs",
-    "4",
-    "--max-num-batched-tokens",
-    "512",
-]
 LIMIT_S = 110
 
 
@@ -47,20 +36,14 @@ class Case:
     signal: int = 0
     """Sent to the worker of rank 1 as soon as it bears its name."""
     taken: bool = False
-    engine: tuple[str, ...] = (
-        "--enforce-eager",
-        "--kv-cache-memory-bytes",
-        str(256 << 20),
-        "--gpu-memory-utilization",
-        "0.1",
-    )
+    engine: tuple[str, ...] = ("--enforce-eager", *SMALL)
     options: tuple[str, ...] = ()
 
 
 CASES = (
     Case("healthy", "becomes ready"),
     Case("healthy-four", "becomes ready on four GPUs", ranks=4),
-    Case("healthy-graphs", "becomes ready, with torch.compile and CUDA graphs", engine=("--kv-cache-memory-bytes", str(256 << 20), "--gpu-memory-utilization", "0.1")),
+    Case("healthy-graphs", "becomes ready, with torch.compile and CUDA graphs", engine=SMALL),
     Case("stopped-worker", "SIGSTOP to the worker of rank 1", "rank-stopped", signal=signal.SIGSTOP, options=("--stall-after", "12", "--on-stall", "stop")),
     Case("killed-worker", "SIGKILL to the worker of rank 1", "rank-died", signal=signal.SIGKILL),
     Case("memory-taken", "another program holds the memory of GPU 1", "gpu-memory-occupied", taken=True, engine=("--enforce-eager", "--gpu-memory-utilization", "0.5"),

@@ -26,6 +26,19 @@ from hosts import Host, Lab, program, wait_for
 READY_S = 150.0
 LOADED = re.compile(r"Model loading took|Loading weights took")
 MASTER_PORT = 29501
+ENGINE = [
+    "--served-model-name",
+    "tiny",
+    "--dtype",
+    "bfloat16",
+    "--max-model-len",
+    "512",
+    "--max-num-seqs",
+    "4",
+    "--max-num-batched-tokens",
+    "512",
+]
+SMALL = ("--kv-cache-memory-bytes", str(256 << 20), "--gpu-memory-utilization", "0.1")
 _ASK = """import sys, urllib.request as u
 print(u.urlopen(u.Request(sys.argv[1], sys.argv[2].encode() or None, {"Content-Type": "application/json"}), timeout=float(sys.argv[3])).read().decode())"""
 
@@ -238,20 +251,8 @@ class EngineRun(Run):
                 self.options.vllm,
                 "serve",
                 self.options.model,
-                "--served-model-name",
-                "tiny",
-                "--dtype",
-                "bfloat16",
-                "--max-model-len",
-                "512",
-                "--max-num-seqs",
-                "4",
-                "--max-num-batched-tokens",
-                "512",
-                "--kv-cache-memory-bytes",
-                str(256 << 20),
-                "--gpu-memory-utilization",
-                "0.1",
+                *ENGINE,
+                *SMALL,
                 "--enforce-eager",
                 flag,
                 "2",
