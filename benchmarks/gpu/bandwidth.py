@@ -2,7 +2,7 @@
 
     python benchmarks/gpu/bandwidth.py --out DIR [--nccl-tests DIR] [--site DIR] [--backend nccl] [--only STEP…]
 
-Steps: `refuse` (GPUs in use), `sockets` (two hosts in namespaces, one GPU each), `loop` (against torch's own loop), `limited` (their link limited by tbf: the figure follows),
+Steps: `refuse` (GPUs in use), `sockets` (two hosts in namespaces, one GPU each), `loop` (against torch's own loop), `small` (sizes up to 32 MiB), `limited` (their link limited by tbf: the figure follows),
 `pairs` (four hosts, one behind a limited link: found), `nvlink` (all operations, nccl-tests before and after), `two` (two of more GPUs), `shm` (P2P off), `ctrl-c`
 (nothing stays), `baseline`, `model`. Every step has a time limit and keeps its output in DIR; DIR/summary.json has what matters. Hosts are
 reached by a stand-in for ssh that enters their namespaces. NVLink multicast is left as the environment sets it.
@@ -146,8 +146,9 @@ class Bench:
         most: str = "1G",
         least: str = "8",
         gpus: int | None = None,
+        graphs: int = 0,
     ) -> list[Any]:
-        """Rows of one nccl-tests program, one thread a GPU, all GPUs unless told; empty where it could not be built."""
+        """Rows of one nccl-tests program, one thread a GPU, all GPUs unless told; empty where it could not be built. `graphs`: launched as so many graphs."""
         from ncdiag.bandwidth import results
 
         if self.build is None or self.build.wait(200) != 0:
@@ -168,6 +169,8 @@ class Bench:
             "20",
             "-w",
             "5",
+            "-G",
+            str(graphs),
         ]
         path = f"{self.library}:{os.environ.get('LD_LIBRARY_PATH', '')}"
         done = subprocess.run(
@@ -442,6 +445,36 @@ class Bench:
             "peak": _peak(report),
         }
 
+    def small(self) -> None:
+        """Up to 32 MiB on two GPUs, against nccl-tests as it is, in graphs, and without what only threads of one process can do."""
+        programs = {"all_reduce": "all_reduce", "all_gather": "all_gather", "all_to_all": "alltoall", "send_recv": "sendrecv"}  # fmt: skip
+        others: dict[str, dict[str, Any]] = {
+            "before": {},
+            "graphs": {"graphs": 4},
+            "processes": {"env": {"NCCL_P2P_DIRECT_DISABLE": "1"}},
+        }
+        reference = {
+            (op, kind): self.nccl_tests(f"small-{op}-{kind}", program, most="64M", gpus=2, **how)
+            for op, program in programs.items()
+            for kind, how in others.items()
+        }
+        asked = [word for op in programs for word in ("--op", op)]
+        size = ["--max", "64M", "--factor", "4", "--seconds", "0.4", "--isolate", "never", "--ranks-per-node", "2"]
+        code, report = self.ncdiag("small", *asked, *size)
+        found: dict[str, Any] = {"exit": code, "findings": _said(report)}
+        for op, program in programs.items():
+            reference[op, "after"] = self.nccl_tests(f"small-{op}-after", program, most="64M", gpus=2)
+            rows = [row for row in report["rows"] if row["op"] == op]
+            found[op] = {
+                "us": {f"{row['size_bytes']}{' in place' if row['in_place'] else ''}": round(row["time_s"] * 1e6, 2) for row in rows},
+                "one_by_one": [row["size_bytes"] for row in rows if not row["graph"]],
+                **{
+                    kind: self.against(reference[op, kind], _nearest(reference[op, kind], {"rows": rows}))["ratios"]
+                    for kind in (*others, "after")
+                },
+            }  # fmt: skip
+        self.summary["small"] = found
+
     def two(self) -> None:
         self.summary["two"] = self._all_reduce("two", 2)
 
@@ -640,7 +673,7 @@ def main() -> int:
     bench = Bench(options)
     began = time.monotonic()
     steps: list[tuple[str, Callable[[], None]]] = [
-        ("refuse", bench.refuse), ("loop", bench.loop), ("nvlink", bench.nvlink), ("two", bench.two), ("shm", bench.shm), ("sockets", bench.sockets), ("limited", bench.limited), ("pairs", bench.pairs),
+        ("refuse", bench.refuse), ("loop", bench.loop), ("small", bench.small), ("nvlink", bench.nvlink), ("two", bench.two), ("shm", bench.shm), ("sockets", bench.sockets), ("limited", bench.limited), ("pairs", bench.pairs),
         ("ctrl-c", bench.ctrl_c), ("baseline", bench.baseline), ("model", bench.model),
     ]  # fmt: skip
     try:

@@ -24,6 +24,13 @@ from vllm_captures import ENGINE, SMALL
 ROOT = Path(__file__).resolve().parent.parent.parent
 HOLDER = "import torch, time; n = torch.cuda.mem_get_info(%d)[0] - (400 << 20); x = torch.empty(n, dtype=torch.uint8, device='cuda:%d'); print('held', flush=True); time.sleep(600)"
 LIMIT_S = 110
+WITHOUT_FLASHINFER = {
+    "VLLM_USE_FLASHINFER_SAMPLER": "0",  # else the sampler imports it, and the start fails
+    "VLLM_ALLREDUCE_USE_FLASHINFER": "0",
+    "VLLM_ALLREDUCE_USE_SYMM_MEM": "0",  # needs NVLink multicast, which such slim installations are run without
+    "VLLM_USE_DEEP_GEMM": "0",
+}
+"""What vLLM is told where the module flashinfer is missing: a slim installation, whose ways around it vLLM does not all find by itself."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +56,11 @@ CASES = (
     Case("memory-taken", "another program holds the memory of GPU 1", "gpu-memory-occupied", taken=True, engine=("--enforce-eager", "--gpu-memory-utilization", "0.5"),
          options=("--no-preflight",)),
 )  # fmt: skip
+
+
+def lacks(python: str, module: str) -> bool:
+    code = f"import importlib.util, sys; sys.exit(importlib.util.find_spec({module!r}) is None)"
+    return subprocess.run([python, "-c", code], check=False).returncode == 1
 
 
 def worker(of: int) -> psutil.Process | None:
@@ -92,14 +104,17 @@ def play(case: Case, options: argparse.Namespace) -> dict[str, Any]:
         if holder is not None:
             holder.kill()
             holder.wait()
-    result: dict[str, Any] = {"done": case.done, "exit": process.returncode, "seconds": round(time.monotonic() - began, 1), "acted": acted}  # fmt: skip
+    took = time.monotonic() - began
+    result: dict[str, Any] = {"done": case.done, "exit": process.returncode, "seconds": round(took, 1), "acted": acted}
+    result["after_fault_s"] = None if acted is None else round(took - acted, 1)
     with contextlib.suppress(OSError, ValueError):
         found = json.loads((place / "result.json").read_text())
         causes = [
             {key: cause.get(key) for key in ("cause", "confidence", "where", "summary")}
             for cause in found.get("causes") or ()
         ]
-        result.update(state=found.get("state"), causes=causes[:3], right=(causes[0]["cause"] if causes else "") == case.cause)  # fmt: skip
+        result.update(outcome=found.get("outcome"), stalls=len(found.get("stalls") or ()), causes=causes[:3])
+        result["right"] = (causes[0]["cause"] if causes else "") == case.cause
     return result
 
 
@@ -113,6 +128,9 @@ def main() -> int:
     parser.add_argument("--until", type=float, default=400, help="seconds after which no further case is started")
     options = parser.parse_args()
     os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_OFFLINE="1", VLLM_NO_USAGE_STATS="1", DO_NOT_TRACK="1")
+    if lacks(options.python, "flashinfer"):
+        for name, value in WITHOUT_FLASHINFER.items():
+            os.environ.setdefault(name, value)
     began, summary = time.monotonic(), {}
     for case in CASES:
         if options.names and case.name not in options.names:
