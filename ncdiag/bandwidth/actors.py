@@ -15,6 +15,7 @@ from typing import Any
 from ncdiag.bandwidth.reach import LOADER, Line, Way, sources
 from ncdiag.fleet.base import FleetError
 from ncdiag.fleet.ray import connect, node_names
+from ncdiag.fleet.sessions import Sessions
 
 READY_S = 30.0
 """How long Ray may take to find room for the placement group."""
@@ -101,7 +102,10 @@ class RayLine:
     def release(self) -> None:
         self._actor.stop.remote()
 
-    def close(self) -> None:
+    def ended(self) -> bool:
+        return True  # closing it waits
+
+    def close(self, sessions: Sessions) -> None:
         with contextlib.suppress(Exception):
             self._ray.get(self._actor.stop.remote(), timeout=8)
         with contextlib.suppress(Exception):

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from ncdiag.bandwidth.session import Outcome
+from ncdiag.bandwidth.job import Outcome
 from ncdiag.nccl.log import NcclLog
 from ncdiag.nccl.log_facts import Communicator, Link, NcclFacts, Process
 from ncdiag.nccl.topology import Gpu, Topology, link_name

@@ -138,6 +138,12 @@ class Search:
         self.rounds += bool(tests)
         return tests
 
+    def stop(self) -> None:
+        """No round is run any more, the one that was asked for last neither: what is known so far is concluded."""
+        self.rounds -= 1
+        self.limit = self.rounds
+        self.next_round()
+
     def take(self, answers: Mapping[Pair, float | None]) -> None:
         """GB/s of every test of the round; None: stuck."""
         self._answers = dict(answers)

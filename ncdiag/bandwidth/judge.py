@@ -11,8 +11,9 @@ from ncdiag.bandwidth import stuck_pairs
 from ncdiag.bandwidth.baseline import Change
 from ncdiag.bandwidth.expect import SLOW, VERY_SLOW, Expectation
 from ncdiag.bandwidth.isolate import Verdict
+from ncdiag.bandwidth.job import Outcome
 from ncdiag.bandwidth.pairs import Isolation
-from ncdiag.bandwidth.session import Agent, Outcome
+from ncdiag.bandwidth.session import Agent
 from ncdiag.bandwidth.sweep import LARGE_BYTES, Row, peak
 from ncdiag.bandwidth.symptoms import Symptoms
 from ncdiag.model import Finding, fail, ok, skip, unknown, warn
@@ -28,14 +29,15 @@ WHO, WHO_BY_PAIRS = (
 """Remedies; the second where the pairs are tested in the same run."""
 
 
-def not_answering(agents: Sequence[Agent]) -> Iterator[Finding]:
+def not_answering(agents: Sequence[Agent], goes_on: bool) -> Iterator[Finding]:
+    """`goes_on`: whether enough ranks are left without them."""
     for agent in agents:
         if agent.error:
             yield unknown(
                 f"{agent.node} does not take part: {agent.error}",
                 agent.node,
                 source=SOURCE,
-                remedy=f"Look at {agent.node} by itself first; the run goes on without it.",
+                remedy=f"Look at {agent.node} by itself first" + ("; the run goes on without it." if goes_on else "."),
             )
 
 
@@ -147,8 +149,27 @@ def changes(found: Sequence[Change], doubts: Sequence[str], by_pairs: bool = Fal
         )
 
 
-def stuck(outcome: Outcome, names: Sequence[str], by_pairs: bool = False) -> Iterator[Finding]:
-    """A run of all ranks that did not come to its end. A rank whose wait ended with its time, and what broke after that, is no more to blame
+def unfinished(outcome: Outcome, stages: Sequence[str], given_s: float | None) -> Finding:
+    """A run that got further until its time was up: slow is not stuck, and of a time that a person has set not even slow."""
+    at = f"at {', '.join(stages)}, {outcome.quiet_s:.0f} s after a rank last got further"
+    if given_s is not None:
+        return unknown(
+            f"the time of --timeout {given_s:g} was up before the run of all {len(outcome.ranks)} ranks was at its end: {at}",
+            source=SOURCE,
+            remedy="Give it more time, or fewer sizes and operations (--min, --max, --factor, --op).",
+        )
+    return warn(
+        f"the run of all {len(outcome.ranks)} ranks is slow, not stuck: it was ended after {outcome.took_s:.0f} s {at}",
+        source=SOURCE,
+        cause="slow-not-hung",
+        remedy="Measure fewer sizes and operations (--min, --max, --factor, --op), or give it time: --timeout.",
+    )
+
+
+def stuck(
+    outcome: Outcome, names: Sequence[str], by_pairs: bool = False, given_s: float | None = None
+) -> Iterator[Finding]:
+    """A run of all ranks that did not come to its end; `given_s`: the time that a person gave to everything. A rank whose wait ended with its time, and what broke after that, is no more to blame
     than those that it waited for."""
     if outcome.ok:
         return
@@ -167,8 +188,12 @@ def stuck(outcome: Outcome, names: Sequence[str], by_pairs: bool = False) -> Ite
         return
     waiting = [number for number, rank in enumerate(outcome.ranks) if rank.counters is None]
     stages = sorted({outcome.ranks[number].stage for number in waiting})
+    if outcome.moving:
+        yield unfinished(outcome, stages, given_s)
+        return
     yield fail(
-        f"the run of all {len(outcome.ranks)} ranks got stuck ({', '.join(stages)}) and was ended after {outcome.job.limit_s:g} s",
+        f"the run of all {len(outcome.ranks)} ranks got stuck ({', '.join(stages)}) and was ended after {outcome.took_s:.0f} s, "
+        f"{outcome.quiet_s:.0f} s after a rank last got further",
         source=SOURCE,
         cause="unresolved",
         remedy="The pairs, tested one by one after this, say more."
@@ -178,6 +203,10 @@ def stuck(outcome: Outcome, names: Sequence[str], by_pairs: bool = False) -> Ite
 
 
 def isolated(isolation: Isolation) -> Iterator[Finding]:
+    if isolation.unfinished:
+        yield unknown(
+            isolation.unfinished, source=SOURCE, remedy="Give --timeout more, or pairs less (--pair-timeout)."
+        )
     for verdict in isolation.verdicts:
         node = verdict.nodes[0]
         if (

@@ -9,11 +9,15 @@ from typing import Any
 from ncdiag.bandwidth import baseline, judge, occupancy, pairs, sweep
 from ncdiag.bandwidth.engine_share import Curve, Forward, Load, Machine, Shape, forwards
 from ncdiag.bandwidth.expect import Expectation, expect, expect_gloo
+from ncdiag.bandwidth.job import Outcome, Place
+from ncdiag.bandwidth.limit import Limit
 from ncdiag.bandwidth.reach import Way
-from ncdiag.bandwidth.session import Outcome, Place, Session
+from ncdiag.bandwidth.session import Session
 from ncdiag.bandwidth.sweep import Effort, Row
 from ncdiag.model import Finding
 
+PAIR_S, LEAST_PAIR_S = 60.0, 15.0
+"""How long a pair may take where nobody says it; a quarter of what is left, where a person limits the whole, but not below the second."""
 LARGEST = {"nccl": 512 << 20, "gloo": 16 << 20}
 
 
@@ -41,8 +45,10 @@ class Wanted:
     isolate: str
     """`auto`: when something is slow or stuck; `always`; `never`."""
     pair_size: int | None
-    pair_limit_s: float
+    pair_limit_s: float | None
+    """None: a minute, and less where `limit_s` is short."""
     limit_s: float | None
+    """For everything together; None: each stage has only a limit of its own."""
     expect: float | None
     baseline: dict[str, Any] | None
     shape: Shape | None
@@ -72,14 +78,14 @@ class Report:
         return {"nodes": self.nodes, "ranks": len(self.ranks), "backend": self.backend, "dtype": self.dtype}
 
 
-def measure(ways: Sequence[Way], wanted: Wanted, say: Callable[[str], None]) -> Report:
-    """Raises Taken, Nobody."""
+def measure(ways: Sequence[Way], wanted: Wanted, say: Callable[[str], None], limit: Limit | None = None) -> Report:
+    """`limit`: where it began before this. Raises Taken, Nobody."""
     say(f"reaching {len(ways)} agent{'s' * (len(ways) != 1)}")
-    with Session(ways, say) as session:
+    with Session(ways, say, limit or Limit(wanted.limit_s)) as session:
         _may_hold(session, wanted.per_node)
         places = session.places(wanted.per_node)
         names = [place.on(session) for place in places]
-        lost = list(judge.not_answering(session.agents))
+        lost = list(judge.not_answering(session.agents, len(places) > 1))
         if lost and len(places) < 2:
             report = _about(session, places, wanted)
             report.findings += [*lost, judge.too_few(names)]
@@ -89,7 +95,7 @@ def measure(ways: Sequence[Way], wanted: Wanted, say: Callable[[str], None]) -> 
         report.findings += lost
         outcome = _sweep(session, places, report, wanted, say)
         by_pairs = wanted.isolate != "never" and len(pairs.units(session, places)) > 1
-        report.findings += judge.stuck(outcome, names, by_pairs)
+        report.findings += judge.stuck(outcome, names, by_pairs, wanted.limit_s)
         facts = {agent.node: agent.facts or {} for agent in session.agents}
         report.expectation = expect(outcome, names, facts) if report.backend == "nccl" else expect_gloo(names, facts)
         report.findings += [
@@ -193,7 +199,8 @@ def _isolate(
     effort = replace(
         wanted.effort, budget_s=min(wanted.effort.budget_s, 1.0), precision=max(wanted.effort.precision, 0.02)
     )
-    how = pairs.Pairwise(report.backend, size, wanted.dtype, effort, wanted.pair_limit_s, dict(wanted.env))
+    limit_s = wanted.pair_limit_s or max(min(PAIR_S, session.limit.left(4 * PAIR_S) / 4), LEAST_PAIR_S)
+    how = pairs.Pairwise(report.backend, size, wanted.dtype, effort, limit_s, dict(wanted.env))
     report.isolation = pairs.isolate(session, chosen, how, say)
     report.findings += judge.isolated(report.isolation)
 

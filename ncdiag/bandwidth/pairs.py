@@ -9,7 +9,8 @@ from typing import Any
 
 from ncdiag.bandwidth import sweep
 from ncdiag.bandwidth.isolate import Pair, Search, Verdict
-from ncdiag.bandwidth.session import Outcome, Place, Session
+from ncdiag.bandwidth.job import Outcome, Place
+from ncdiag.bandwidth.session import Session
 from ncdiag.bandwidth.symptoms import LOSS, SLOW_CPU, SLOW_CPU_STOPPED, Symptoms, idle_loss, symptoms
 
 IDLE_BYTES = 4096
@@ -30,6 +31,8 @@ class Isolation:
     """Nodes that take much longer than the others for the same CPU work: node -> how many times."""
     rounds: int = 0
     limit: int = 0
+    unfinished: str = ""
+    """Why it was ended before its end, in words."""
     usual_gbytes_s: float | None = None
     threshold: float = 0.0
     tests: list[dict[str, Any]] = field(default_factory=list)
@@ -44,6 +47,7 @@ class Isolation:
             "slow_cpu": self.slow_cpu,
             "rounds": self.rounds,
             "most_rounds": self.limit,
+            "unfinished": self.unfinished,
             "usual_busbw_gbytes_s": self.usual_gbytes_s,
             "slow_below": self.threshold,
             "tests": self.tests,
@@ -78,6 +82,10 @@ def isolate(session: Session, chosen: Units, how: Pairwise, say: Callable[[str],
     search = Search(list(chosen), rails, slow_below=SLOW_BELOW[how.backend])
     result = Isolation(limit=search.limit)
     while tests := search.next_round():
+        if late := session.limit.short_of(how.limit_s):
+            result.unfinished = f"the pairs were ended before round {search.rounds}: {late}"
+            search.stop()
+            break
         say(f"round {search.rounds}: {len(tests)} pair{'s' * (len(tests) != 1)}")
         alive = [test for test in tests if _alive(session, chosen, test)]
         outcomes = session.run([_job(chosen, test, how, ("all_reduce",)) for test in alive])
@@ -176,6 +184,9 @@ def _examine(session: Session, chosen: Units, how: Pairwise, result: Isolation, 
     named = [*(node for verdict in result.verdicts for node in verdict.nodes), *result.lossy, *result.slow_cpu]
     good = [node for node in chosen if node not in named]
     for number, node in enumerate(dict.fromkeys(named)):
+        if late := session.limit.short_of(how.limit_s):
+            result.unfinished = result.unfinished or f"{node} was not looked at by itself: {late}"
+            return
         partners = good or [other for other in chosen if other != node]
         if not partners or not _alive(session, chosen, Pair(node, partners[0])):
             result.symptoms[node] = Symptoms(stuck=True)

@@ -19,7 +19,7 @@ from typing import Protocol
 from ncdiag.bandwidth import agent, worker
 from ncdiag.fleet.base import FleetError
 from ncdiag.fleet.remote import INTERPRETERS
-from ncdiag.fleet.sessions import end_session
+from ncdiag.fleet.sessions import Sessions
 from ncdiag.fleet.ssh import SshFleet, options
 
 F_SETPIPE_SZ = 1031
@@ -81,7 +81,13 @@ class Line(Protocol):
         """Lets go of the leash: the agent ends by itself."""
         ...
 
-    def close(self) -> None: ...
+    def ended(self) -> bool:
+        """Whether nothing of it runs here any more."""
+        ...
+
+    def close(self, sessions: Sessions) -> None:
+        """Frees what it holds here; `sessions` is told what may still run."""
+        ...
 
 
 class ProcessLine:
@@ -140,14 +146,14 @@ class ProcessLine:
         with contextlib.suppress(OSError):
             self._process.stdin.close()
 
-    def close(self) -> None:
-        """Lets go of the leash, waits a moment, and ends what is left here. The far side ends by itself."""
-        process = self._process
+    def ended(self) -> bool:
+        return self._process.poll() is not None
+
+    def close(self, sessions: Sessions) -> None:
+        """What is left here is the sessions' to end. The far side ends by itself."""
         self.release()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(3)
-        end_session(process.pid, process.poll)
-        for pipe in (process.stdout, process.stderr):
+        sessions.began(self._process.pid, self._process.poll)
+        for pipe in (self._process.stdout, self._process.stderr):
             if pipe:
                 pipe.close()
 

@@ -8,29 +8,24 @@ import select
 import time
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from ncdiag.bandwidth.agent import MARK
+from ncdiag.bandwidth.job import Job, Outcome, Place, RankOutcome
+from ncdiag.bandwidth.limit import LAST_WORDS_S, Limit
 from ncdiag.bandwidth.reach import Line, Way
+from ncdiag.fleet.sessions import Sessions
 
 HELLO_S = 90.0
 """Torch takes its time to load."""
 BEAT_S = 15.0
 GRACE_S = 10.0
 """What a job may take beyond its limit before its agents are thought to be gone."""
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where a rank runs."""
-
-    agent: int
-    """Index in `Session.agents`."""
-    device: int
-
-    def on(self, session: Session) -> str:
-        return session.agents[self.agent].node
+STEPS = ("store", "stage", "row", "self", "done")
+"""What a rank says when it has got further."""
+LETTING_GO_S = 3.0
+"""How long agents may take to end by themselves."""
 
 
 @dataclass
@@ -47,54 +42,15 @@ class Agent:
         return self.line is not None
 
 
-@dataclass
-class RankOutcome:
-    """What one rank said."""
-
-    place: Place
-    rows: list[dict[str, Any]] = field(default_factory=list)
-    self_test: dict[str, Any] | None = None
-    counters: dict[str, int] | None = None
-    """What the RDMA error counters of its node rose by; None when it did not get to its end."""
-    error: str = ""
-    stage: str = "starting"
-    late: bool = False
-    """It had to be ended when the time was up."""
-    ended: bool = False
-    log: bytes = b""
-    topology: str = ""
-
-
-@dataclass
-class Job:
-    """One group of ranks and what they measure."""
-
-    places: list[Place]
-    settings: dict[str, Any]
-    """`ops`, `sizes`, `dtype`, `backend`, `warmup`, `precision`, `budget_s`, `check`, `self`."""
-    env: dict[str, str | None] = field(default_factory=dict)
-    limit_s: float = 300.0
-    topology: bool = False
-    """Also fetch NCCL's topology dump of every node."""
-
-
-@dataclass
-class Outcome:
-    job: Job
-    ranks: list[RankOutcome]
-    took_s: float = 0.0
-
-    @property
-    def ok(self) -> bool:
-        return all(rank.counters is not None for rank in self.ranks)
-
-
 class Session:
     """`with Session(ways) as session:` — everything that was started ends with it."""
 
-    def __init__(self, ways: Sequence[Way], progress: Callable[[str], None] = lambda text: None) -> None:
+    def __init__(
+        self, ways: Sequence[Way], progress: Callable[[str], None] = lambda text: None, limit: Limit | None = None
+    ) -> None:
         self._ways = ways
         self._progress = progress
+        self.limit = limit or Limit()
         self._beat = 0.0
         self._numbers = 0
         self._running: dict[str, Outcome] = {}
@@ -119,21 +75,24 @@ class Session:
         self.close()
 
     def close(self) -> None:
-        for agent in self.agents:  # all leashes first, then the waiting
-            if agent.line is not None:
-                agent.line.release()
-        for agent in self.agents:
-            if agent.line is not None:
-                line, agent.line = agent.line, None
-                line.close()
+        self._let_go(self.agents, "")
 
     def _greet(self) -> None:
-        deadline = time.monotonic() + HELLO_S
-        while any(agent.alive and agent.facts is None for agent in self.agents) and time.monotonic() < deadline:
+        began = time.monotonic()
+        while self._may_wait(waited := time.monotonic() - began) and self._silent():
             self._turn(0.5)
-        for agent in self.agents:
-            if agent.alive and agent.facts is None:
-                self._lose(agent, f"no answer within {HELLO_S:g} s")
+        told = "" if self.limit.given_s is None else f" of --timeout {self.limit.given_s:g}"
+        self._let_go(self._silent(), f"no answer within {waited:.0f} s{told}", patience_s=0)
+
+    def _silent(self) -> list[Agent]:
+        return [agent for agent in self.agents if agent.alive and agent.facts is None]
+
+    def _may_wait(self, waited_s: float) -> bool:
+        """For silent agents; where there are ranks enough without them, these get half of the time that a person gives."""
+        if self.limit.given_s is None:
+            return waited_s < HELLO_S
+        mine = self.limit.given_s / (2 if len(self.places()) > 1 else 1)
+        return waited_s < HELLO_S and self.limit.spent_s < mine
 
     def places(self, per_node: int | None = None) -> list[Place]:
         """All GPUs of all agents that answer; one place each where there are none."""
@@ -150,23 +109,35 @@ class Session:
 
     def run(self, jobs: Sequence[Job]) -> list[Outcome]:
         """Runs jobs side by side; they must not share places. Comes back when all are over, one way or the other."""
+        for job in jobs:
+            job.limit_s = max(self.limit.left(job.limit_s + LAST_WORDS_S) - LAST_WORDS_S, 1.0)
         outcomes = [self._start(job) for job in jobs]
         began = time.monotonic()
-        limit = max((job.limit_s for job in jobs), default=0) + GRACE_S
-        while self._running and time.monotonic() - began < limit:
+        grace_s = GRACE_S if self.limit.given_s is None else LAST_WORDS_S
+        end = began + max((job.limit_s for job in jobs), default=0) + grace_s
+        while self._running and (now := time.monotonic()) < end:
             self._turn(0.5)
             for name, outcome in list(self._running.items()):
                 if all(rank.ended or not self.agents[rank.place.agent].alive for rank in outcome.ranks):
                     outcome.took_s = time.monotonic() - began
                     del self._running[name]
+                elif self._is_in_vain(outcome, now - began):
+                    outcome.cut = True
+                    self._cut(name, outcome)
+                    end = min(end, now + GRACE_S)
         for outcome in self._running.values():
             outcome.took_s = time.monotonic() - began
             for rank in outcome.ranks:
-                if not rank.ended:
-                    self._lose(self.agents[rank.place.agent], "it no longer answers")
-                    rank.late = True
+                rank.late = rank.late or not rank.ended
+        gone = {rank.place.agent for outcome in self._running.values() for rank in outcome.ranks if not rank.ended}
+        self._let_go([self.agents[index] for index in sorted(gone)], "it no longer answers", patience_s=0)
         self._running.clear()
         return outcomes
+
+    def _is_in_vain(self, outcome: Outcome, now_s: float) -> bool:
+        """Whether a stuck run would use up what a person allows: from half of that time on, others may want the rest."""
+        given, quiet = self.limit.given_s, now_s - outcome.moved_s
+        return given is not None and not outcome.cut and quiet > max(given / 2, outcome.patience_s)
 
     def _start(self, job: Job) -> Outcome:
         self._numbers += 1
@@ -202,11 +173,22 @@ class Session:
         if agent.line is not None:
             agent.line.send(json.dumps(order).encode() + b"\n")
 
-    def _lose(self, agent: Agent, why: str) -> None:
-        line, agent.line = agent.line, None
-        agent.error = agent.error or why
-        if line is not None:
-            line.close()
+    def _let_go(self, agents: Sequence[Agent], why: str, patience_s: float = LETTING_GO_S) -> None:
+        """All leashes first, then the waiting, `patience_s` at most; what has not ended by itself then is ended here. `why`: what is told of
+        those that had no reason yet."""
+        lines = [agent.line for agent in agents if agent.line is not None]
+        for agent in agents:
+            agent.error = agent.error or (why if agent.line is not None else "")
+            agent.line = None
+        for line in lines:
+            line.release()
+        deadline = time.monotonic() + patience_s
+        while not all(line.ended() for line in lines) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        sessions = Sessions()
+        for line in lines:
+            line.close(sessions)
+        sessions.close()
 
     def _turn(self, patience_s: float) -> None:
         """One look at all lines."""
@@ -226,7 +208,7 @@ class Session:
             assert agent.line is not None
             data = agent.line.read()
             if not data:
-                self._lose(agent, agent.line.why())
+                self._let_go([agent], agent.line.why())
                 continue
             *whole, agent.partial = (agent.partial + data).split(b"\n")
             for text in whole:
@@ -242,6 +224,8 @@ class Session:
         if outcome is None:
             return
         rank = outcome.ranks[message["rank"]]
+        if kind in STEPS:
+            outcome.step()
         if kind == "store":
             for index in {place.agent for place in outcome.job.places}:
                 self._send(self.agents[index], {"do": "store", "job": message["job"], "port": message["port"]})
@@ -261,7 +245,7 @@ class Session:
             rank.error = message["text"]
             self._cut(message["job"], outcome)
         elif kind == "ended":
-            rank.ended, rank.late = True, message["late"]
+            rank.ended, rank.late = True, message["late"] or outcome.cut
             rank.log = zlib.decompress(base64.b64decode(message["log"]))
             if rank.counters is None:
                 rank.error = rank.error or ("" if rank.late else f"its process ended with status {message['status']}")

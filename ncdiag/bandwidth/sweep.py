@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ncdiag.bandwidth.session import Job, Outcome, Place
+from ncdiag.bandwidth.job import Job, Outcome, Place
 
 LARGE_BYTES = 8 << 20
 """From this size on a bandwidth, and not a latency, is what is measured."""

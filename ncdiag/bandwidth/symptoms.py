@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ncdiag.bandwidth.session import Outcome, RankOutcome
+from ncdiag.bandwidth.job import Outcome, RankOutcome
 
 LOSS = 0.005
 """Share of TCP segments sent again, of messages that fill no queue, from which on a link loses packets."""

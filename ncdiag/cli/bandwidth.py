@@ -15,6 +15,7 @@ import click
 from ncdiag import redact
 from ncdiag.bandwidth import baseline, results, sweep, tables
 from ncdiag.bandwidth.engine_share import Load, Shape
+from ncdiag.bandwidth.limit import Limit
 from ncdiag.bandwidth.measure import Nobody, Report, Taken, Wanted, measure
 from ncdiag.bandwidth.reach import ways
 from ncdiag.cli.options import (
@@ -117,15 +118,13 @@ class Size(click.ParamType):
     "--pair-timeout",
     "pair_limit_s",
     type=Seconds(5),
-    default=60.0,
-    show_default=True,
-    help="A pair that takes longer is stuck and left out.",
+    help="A pair that takes longer is stuck and left out; default: 60, and a quarter of what is left of --timeout.",
 )
 @click.option(
     "--timeout",
     "limit_s",
     type=Seconds(5),
-    help="Seconds for the run of all ranks; default: by the number of sizes.",
+    help="Seconds for everything: reaching the nodes, the run of all ranks, the pairs. Default: each has a limit of its own.",
 )
 @click.option(
     "--expect",
@@ -165,13 +164,17 @@ def command(
     if files:
         return _read(files, format_, output)
     _apart(output, options)
+    limit = Limit(options["limit_s"])
     try:
         wanted = _wanted(options)
         environment = {name: value for name, value in os.environ.items() if name.startswith(CARRIED)}
         environment.update(read_env_file(options["env_file"]))
         agents = ways(options["nodes"], options["python"], environment, options["ssh_user"], options["ssh_config"])
         report = measure(
-            agents, wanted, lambda text: None if obj["quiet"] else print(f"ncdiag: {plain(text)}", file=sys.stderr)
+            agents,
+            wanted,
+            lambda text: None if obj["quiet"] else print(f"ncdiag: {plain(text)}", file=sys.stderr),
+            limit,
         )
         if options["save_baseline"]:
             if report.rows:

@@ -55,7 +55,11 @@ def render(
             ),
             soft_wrap=True,
         )
-        if not isolation["verdicts"] and all(test["busbw_gbytes_s"] is not None for test in isolation["tests"]):
+        if (
+            not isolation["verdicts"]
+            and not isolation["unfinished"]
+            and all(test["busbw_gbytes_s"] is not None for test in isolation["tests"])
+        ):
             console.print(
                 Text("# no pair is slower than the others: nobody in particular is to blame", "dim"), soft_wrap=True
             )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ncdiag.bandwidth.expect import expect
-from ncdiag.bandwidth.session import Job, Outcome, Place, RankOutcome
+from ncdiag.bandwidth.job import Job, Outcome, Place, RankOutcome
 
 GPU = '<pci busid="0000:0{n}:00.0" class="0x030200" link_speed="32.0 GT/s PCIe" link_width="16"><gpu dev="{n}" sm="90" rank="{n}" gdr="1">{nvlink}</gpu></pci>'
 NVLINK = '<nvlink target="fffffff:ffff:ff" count="18" tclass="0x068000"/>'

@@ -44,13 +44,13 @@ def absent(node: str) -> Way:
     return Way(node, cannot)
 
 
-def measured(*ways: Way, per_node: int | None = None) -> Report:
-    wanted: dict[str, Any] = dict.fromkeys(("pair_size", "limit_s", "expect", "baseline", "shape"))
+def measured(*ways: Way, per_node: int | None = None, limit_s: float | None = None) -> Report:
+    wanted: dict[str, Any] = dict.fromkeys(("pair_size", "expect", "baseline", "shape"))
     return measure(
         ways,
         Wanted(
             ops=("all_reduce",), sizes=(8, 64, 2), dtype="float32", backend="gloo", effort=Effort(), per_node=per_node, share=False,
-            isolate="auto", pair_limit_s=5, load=Load(1, 1), **wanted,
+            isolate="auto", pair_limit_s=5, limit_s=limit_s, load=Load(1, 1), **wanted,
         ),
         lambda text: None,
     )  # fmt: skip

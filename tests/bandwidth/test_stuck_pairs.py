@@ -8,8 +8,8 @@ import pytest
 
 from ncdiag.bandwidth import judge
 from ncdiag.bandwidth.isolate import Verdict
+from ncdiag.bandwidth.job import Job, Outcome, Place, RankOutcome
 from ncdiag.bandwidth.pairs import Isolation
-from ncdiag.bandwidth.session import Job, Outcome, Place, RankOutcome
 from ncdiag.bandwidth.symptoms import Symptoms
 from ncdiag.report.bandwidth import render
 
@@ -90,7 +90,7 @@ def test_nobody_to_blame_only_where_nothing_got_stuck() -> None:
 @pytest.mark.parametrize(("by_pairs", "advised"), [(True, False), (False, True)])
 def test_what_just_ran_is_not_advised(by_pairs: bool, advised: bool, error: str) -> None:
     places = [Place(0, 0), Place(1, 0)]
-    outcome = Outcome(Job(places, {}), [RankOutcome(place, error=error) for place in places])
+    outcome = Outcome(Job(places, {}), [RankOutcome(place, error=error) for place in places], took_s=300)
     (finding,) = judge.stuck(outcome, ["m1", "m2"], by_pairs)
     assert ("--isolate" in (finding.remedy or "")) is advised
 
@@ -107,7 +107,7 @@ def test_a_rank_that_waited_too_long_is_not_the_one_to_blame(words: str) -> None
     places = [Place(number, 0) for number in range(3)]
     ranks = [RankOutcome(place, stage=LARGE) for place in places]
     ranks[0].error, ranks[2].error = "RuntimeError: Connection closed by peer [192.0.2.3]", words
-    (finding,) = judge.stuck(Outcome(Job(places, {}), ranks), ["m1", "m2", "m3"])
+    (finding,) = judge.stuck(Outcome(Job(places, {}), ranks, took_s=300), ["m1", "m2", "m3"])
     assert "node" not in finding.where and finding.summary.startswith(f"the run of all 3 ranks got stuck ({LARGE})")
 
 
