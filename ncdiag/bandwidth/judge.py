@@ -41,6 +41,19 @@ def not_answering(agents: Sequence[Agent], goes_on: bool) -> Iterator[Finding]:
             )
 
 
+def fell_silent(agents: Sequence[Agent], isolation: Isolation | None) -> Iterator[Finding]:
+    """Agents that were there at first, where the pairs have not found their node."""
+    named = {node for verdict in (isolation.verdicts if isolation else ()) for node in verdict.nodes}
+    for agent in agents:
+        if agent.error and agent.node not in named:
+            yield unknown(
+                f"{agent.node} fell silent during the run: {agent.error}",
+                agent.node,
+                source=SOURCE,
+                remedy=f"Look at {agent.node} by itself: is it up, and does it answer?",
+            )
+
+
 def too_few(names: Sequence[str]) -> Finding:
     """Nothing was measured since others did not answer. `names`: the node of each rank that would have run, one at most."""
     left = f"{names[0]} alone gives one rank" if names else "no node answers"

@@ -85,6 +85,7 @@ def measure(ways: Sequence[Way], wanted: Wanted, say: Callable[[str], None], lim
         _may_hold(session, wanted.per_node)
         places = session.places(wanted.per_node)
         names = [place.on(session) for place in places]
+        there = [agent for agent in session.agents if agent.alive]
         lost = list(judge.not_answering(session.agents, len(places) > 1))
         if lost and len(places) < 2:
             report = _about(session, places, wanted)
@@ -107,6 +108,7 @@ def measure(ways: Sequence[Way], wanted: Wanted, say: Callable[[str], None], lim
             report.changes, doubts = baseline.compare(wanted.baseline, report.rows, report.about)
             report.findings += judge.changes(report.changes, doubts, by_pairs)
         _isolate(session, places, report, wanted, outcome, say)
+        report.findings += judge.fell_silent(there, report.isolation)
         _engine(report, wanted, len(set(names)))
     return report
 

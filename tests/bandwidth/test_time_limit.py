@@ -44,7 +44,10 @@ def test_a_silent_node_leaves_half_of_it_to_the_others() -> None:
     began = time.monotonic()
     report = measured(answering("n1"), silent("n3"), answering("n2"), limit_s=6)
     assert time.monotonic() - began < 12
-    first, second = report.findings[:2]
+    first, second, *others = report.findings
+    assert [one.summary for one in others if "fell silent" in one.summary] == [
+        f"{node} fell silent during the run: it no longer answers" for node in ("n1", "n2")
+    ]
     assert first.summary == "n3 does not take part: no answer within 3 s of --timeout 6"
     assert second.status.value == "unknown"
     assert second.summary.startswith(
