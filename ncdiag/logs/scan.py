@@ -11,11 +11,12 @@ import functools
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 from ncdiag.explain import Signal
 from ncdiag.logs.model import Line, Rule, signal, split_prefix, without_guesses
 from ncdiag.logs.routine import Routine
+from ncdiag.logs.words import Words
 from ncdiag.nccl.lines import clean
 
 LINE_LIMIT = 64 * 1024  # bytes of a line that are read
@@ -103,46 +104,23 @@ def literals_of(rules: Sequence[Rule], readers: Sequence[Reader]) -> list[str]:
 
 
 @functools.lru_cache(maxsize=4)
-def _expression(words: tuple[str, ...]) -> re.Pattern[bytes]:
-    """What finds the first of the words in a line."""
-    return re.compile(any_of(words).encode())
-
-
-def any_of(words: Sequence[str]) -> str:
-    """One expression that finds any of the words, or the beginning of it that is itself a word, as a tree of common beginnings."""
-    tree: dict[str, Any] = {}
-    for word in words:
-        node = tree
-        for letter in word:
-            if "" in node:
-                break  # a shorter word is found already
-            node = node.setdefault(letter, {})
-        else:
-            node.clear()
-            node[""] = {}
-    return _branches(tree)
-
-
-def _branches(node: dict[str, Any]) -> str:
-    if "" in node:
-        return ""
-    parts = [re.escape(letter) + _branches(rest) for letter, rest in node.items()]
-    return parts[0] if len(parts) == 1 else "(?:" + "|".join(parts) + ")"
+def _words(words: tuple[str, ...]) -> Words:
+    return Words(words)
 
 
 class Scanner:
     """Feeds lines to rules and readers."""
 
     def __init__(self, rules: Sequence[Rule], readers: Sequence[Reader]) -> None:
-        self._hint = _expression(tuple(literals_of(rules, readers)))
-        self._rules: dict[str, list[tuple[str, Rule]]] = {}
-        self._triggers: dict[str, list[tuple[str, Reader]]] = {}
+        self._literals = _words(tuple(literals_of(rules, readers)))
+        self._rules: dict[str, list[Rule]] = {}
+        self._triggers: dict[str, list[Reader]] = {}
         for rule in rules:
             for literal in rule.literals:
-                self._rules.setdefault(self._words_of(literal)[0], []).append((literal, rule))
+                self._rules.setdefault(literal, []).append(rule)
         for reader in readers:
             for literal in reader.triggers:
-                self._triggers.setdefault(self._words_of(literal)[0], []).append((literal, reader))
+                self._triggers.setdefault(literal, []).append(reader)
         self._readers = readers
         self._summing = {id(reader): reader for reader in readers if isinstance(reader, Summing)}
         self._boring: set[bytes] = set()
@@ -165,6 +143,9 @@ class Scanner:
     def feed(self, source: str, block: bytes, first: int, prefix: str = "") -> None:
         """Complete lines, the last one without newline; the first has number `first`. Every line counts for `order`. `prefix` is no part of them."""
         self._prefix = prefix
+        if not (self._active or self._pending or self._literals.within(block.decode("utf-8", "replace"))):
+            self.position += block.count(b"\n") + 1
+            return
         shapes = self._without_prefixes(block).translate(None, _NUMBERS).split(b"\n")
         if self._active or self._pending or not self._boring.issuperset(shapes):
             self._lines(source, block.split(b"\n"), shapes, first)
@@ -209,9 +190,9 @@ class Scanner:
             if words is not None:
                 found = words
             elif prefix is not None and known:
-                found = self._words_of(_text(raw[prefix.end() : LINE_LIMIT]))
+                found = self._literals.of(_text(raw[prefix.end() : LINE_LIMIT]))
             else:
-                found = self._words_of(text)
+                found = self._literals.of(text)
             line = Line(source, number, text, order, before)
             concerns |= self._line(line, found)
         if prefix is not None and len(self._prefixes) < MESSAGES_LIMIT:
@@ -229,34 +210,22 @@ class Scanner:
         """Whether readers only, and no rule, know the line, and all of them call it routine."""
         if self._active or self._pending or self._prefix or not words:
             return False
-        if any(literal in line.text for word in words for literal, _ in self._rules.get(word, ())):
+        if not self._rules.keys().isdisjoint(words):
             return False
-        asked = {
-            id(reader) for word in words for literal, reader in self._triggers.get(word, ()) if literal in line.text
-        }
+        asked = {id(reader) for word in words for reader in self._triggers.get(word, ())}
         return bool(asked) and asked <= self._summing.keys() and all(self._summing[one].routine(line) for one in asked)
 
     def _read_routine(self, source: str) -> None:
         """Hand the readers what is to be read of the routine lines before this place."""
         for order, number, raw in self._routine.over():
             before, text = self._split(_text(raw))
-            self._line(Line(source, number, text, order, before), self._words_of(text))
+            self._line(Line(source, number, text, order, before), self._literals.of(text))
 
     def _split(self, text: str) -> tuple[str, str]:
         if not self._prefix or not text.startswith(self._prefix):
             return split_prefix(text)
         before, rest = split_prefix(text[len(self._prefix) :])
         return self._prefix + before, rest
-
-    def _words_of(self, text: str) -> tuple[str, ...]:
-        """The beginnings of literals that stand in the text."""
-        words: dict[bytes, None] = {}
-        raw = text.encode("utf-8", "replace")
-        match = self._hint.search(raw)
-        while match is not None:
-            words[match[0]] = None
-            match = self._hint.search(raw, match.start() + 1)
-        return tuple([word.decode() for word in words])
 
     def _silent(self, raw: bytes, shape: bytes) -> bool:
         """Whether no rule and no reader has anything to do with the line."""
@@ -270,7 +239,7 @@ class Scanner:
             words = self._words.get(_said(raw))
             if words is not None:
                 return not words
-        if self._hint.search(raw) is None:
+        if not self._literals.within(raw.decode("utf-8", "replace")):
             self._bore(shape)
             return True
         return False
@@ -309,12 +278,14 @@ class Scanner:
         said = without_guesses(text)
         tried: set[int] = set()
         for word in words:
-            for literal, rule in self._rules.get(word, ()):
-                if id(rule) not in tried and literal in said:
+            if word not in text:
+                continue  # it stood in front of the same message of another process
+            for rule in self._rules.get(word, ()) if word in said else ():
+                if id(rule) not in tried:
                     tried.add(id(rule))
                     concerns |= self._try(rule, line, said)
-            for literal, reader in self._triggers.get(word, ()):
-                if id(reader) not in tried and reader not in self._active and literal in text:
+            for reader in self._triggers.get(word, ()):
+                if id(reader) not in tried and reader not in self._active:
                     tried.add(id(reader))
                     concerns = True
                     if reader.take(line):

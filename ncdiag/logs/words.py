@@ -1,0 +1,64 @@
+"""Which of many words stand in a text, at the speed of a table instead of one comparison a word and letter.
+
+The regular expressions of pydantic's core (Rust) find any of a thousand words in one pass; Python's own try them one by one at every letter. They say
+only yes or no. So the words are divided into smaller sets until those that stand in the text are left; and where many texts hold the same few words,
+those are looked for first, and one question settles that there are no others.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
+
+from pydantic_core import SchemaValidator, core_schema
+
+_FEW = 8  # words that are looked for one by one, and sets that a set is divided into
+_USUAL_FROM = 1000  # texts with the same words, before these are looked for first
+_USUAL_LIMIT = 8  # sets of words that are looked for first
+_COUNTED_LIMIT = 4096  # sets of words that are counted
+
+
+class Words:
+    """A set of words."""
+
+    def __init__(self, words: Sequence[str]) -> None:
+        self._words = tuple(words)
+        self._seen: Counter[tuple[str, ...]] = Counter()
+        self._usual: dict[tuple[str, ...], Words] = {}
+        """Words that many texts hold -> all the others."""
+
+    @cached_property
+    def within(self) -> Callable[[str], bool]:
+        """Whether one of the words stands in a text. Made when the first text is asked about."""
+        pattern = "|".join(re.escape(word).replace(r"\ ", " ") for word in self._words)
+        return SchemaValidator(core_schema.str_schema(pattern=pattern)).isinstance_python
+
+    def of(self, text: str) -> tuple[str, ...]:
+        """All of the words that stand in the text, in the order of their first places."""
+        for words, others in self._usual.items():
+            if all(word in text for word in words) and not others.within(text):
+                return words if len(words) < 2 else tuple(sorted(words, key=text.find))
+        found = tuple(self._found(text))
+        self._count(found)
+        return found if len(found) < 2 else tuple(sorted(found, key=text.find))
+
+    def _found(self, text: str) -> Iterator[str]:
+        if len(self._words) <= _FEW:
+            yield from (word for word in self._words if word in text)
+            return
+        for part in self._parts:
+            if part.within(text):
+                yield from part._found(text)
+
+    @cached_property
+    def _parts(self) -> list[Words]:
+        size = -(-len(self._words) // _FEW)
+        return [Words(self._words[start : start + size]) for start in range(0, len(self._words), size)]
+
+    def _count(self, found: tuple[str, ...]) -> None:
+        if len(self._usual) < _USUAL_LIMIT and (found in self._seen or len(self._seen) < _COUNTED_LIMIT):
+            self._seen[found] += 1
+            if found and self._seen[found] == _USUAL_FROM:
+                self._usual[found] = Words([word for word in self._words if word not in found])
