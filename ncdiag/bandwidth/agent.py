@@ -194,6 +194,7 @@ def _facts() -> Dict[str, Any]:
                     "name": properties.name,
                     "uuid": str(getattr(properties, "uuid", "")),
                     "capability": [properties.major, properties.minor],
+                    "memory": properties.total_memory,
                 }
             )
         with contextlib.suppress(Exception):
@@ -224,10 +225,11 @@ def _table(path: str) -> Dict[str, int]:
 
 
 def gpu_users() -> Dict[str, Any]:
-    """Who holds GPU memory: `{"users": [{"pid", "uuid", "user", "command", "mib"}], "used_mib": {uuid: MiB}}`, or `error`."""
+    """Who holds GPU memory: `{"users": [{"pid", "uuid", "user", "command", "mib"}], "used_mib": {uuid: MiB}, "free_mib": {uuid: MiB}}`,
+    or `error`."""
     try:
         apps = _smi("--query-compute-apps=gpu_uuid,pid,used_memory,process_name")
-        used = {line[0]: _number(line[1]) for line in _smi("--query-gpu=uuid,memory.used")}
+        memory = [line for line in _smi("--query-gpu=uuid,memory.used,memory.free") if len(line) == 3]
     except (OSError, subprocess.SubprocessError) as error:
         return {"error": str(error)[:300]}
     users = []
@@ -241,7 +243,8 @@ def gpu_users() -> Dict[str, Any]:
                     **_process(parts[1], parts[3]),
                 }
             )
-    return {"users": users, "used_mib": used}
+    used, free = ({line[0]: _number(line[column]) for line in memory} for column in (1, 2))
+    return {"users": users, "used_mib": used, "free_mib": free}
 
 
 def _smi(query: str) -> List[List[str]]:

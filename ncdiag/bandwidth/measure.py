@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ncdiag.bandwidth import baseline, judge, occupancy, pairs, sweep
+from ncdiag.bandwidth import room as room_of
 from ncdiag.bandwidth.engine_share import Curve, Forward, Load, Machine, Shape, forwards
 from ncdiag.bandwidth.expect import Expectation, expect, expect_gloo
 from ncdiag.bandwidth.job import Outcome, Place
@@ -18,7 +19,7 @@ from ncdiag.model import Finding
 
 PAIR_S, LEAST_PAIR_S = 60.0, 15.0
 """How long a pair may take where nobody says it; a quarter of what is left, where a person limits the whole, but not below the second."""
-LARGEST = {"nccl": 512 << 20, "gloo": 16 << 20}
+LARGEST, PAIR = {"nccl": 512 << 20, "gloo": 16 << 20}, {"nccl": 64 << 20, "gloo": 4 << 20}
 
 
 class Taken(Exception):
@@ -94,6 +95,7 @@ def measure(ways: Sequence[Way], wanted: Wanted, say: Callable[[str], None], lim
         _may_start(session, places, wanted)
         report = _about(session, places, wanted)
         report.findings += lost
+        wanted = _may_hold_sizes(session, places, wanted, report.backend, say)
         outcome = _sweep(session, places, report, wanted, say)
         by_pairs = wanted.isolate != "never" and len(pairs.units(session, places)) > 1
         report.findings += judge.stuck(outcome, names, by_pairs, wanted.limit_s)
@@ -131,6 +133,32 @@ def _may_start(session: Session, places: Sequence[Place], wanted: Wanted) -> Non
         raise Taken("\n".join(taken))
 
 
+def _may_hold_sizes(
+    session: Session, places: Sequence[Place], wanted: Wanted, backend: str, say: Callable[[str], None]
+) -> Wanted:
+    """With sizes that fit: smaller than usual where nobody has named one, and said so. Raises Nobody where one that was named does not fit."""
+    least, most, factor = wanted.sizes
+    usual = max(LARGEST[backend], least)
+    room = room_of.tightest(places, session.agents, backend)
+    if room is None:
+        return replace(wanted, sizes=(least, most or usual, factor), pair_size=wanted.pair_size or PAIR[backend])
+
+    def fitting(switch: str, given: int | None, usual: int, ops: Sequence[str]) -> int:
+        fits = room_of.largest(ops, len(places), room, backend)
+        if (given or least) > fits:
+            named = (switch, given) if given else ("--min", least)
+            raise Nobody(room_of.why(*named, ops, len(places), room, backend))
+        if given is None and usual > fits:
+            say(
+                f"{room.where} has {room.free / room_of.GIB:.3g} GiB of memory free: as if {switch} {room_of.written(fits)}"
+            )
+        return given or min(usual, fits)
+
+    largest = fitting("--max", most, usual, wanted.ops)
+    pair = fitting("--pair-size", wanted.pair_size, PAIR[backend], ("all_reduce", "send_recv"))
+    return replace(wanted, sizes=(least, largest, factor), pair_size=pair)
+
+
 def _about(session: Session, places: Sequence[Place], wanted: Wanted) -> Report:
     facts = [session.agents[index].facts or {} for index in dict.fromkeys(place.agent for place in places)]
     gpus = bool(facts) and all(fact.get("cuda") for fact in facts)
@@ -160,7 +188,8 @@ def _sweep(
     session: Session, places: Sequence[Place], report: Report, wanted: Wanted, say: Callable[[str], None]
 ) -> Outcome:
     least, most, factor = wanted.sizes
-    sizes = sweep.sizes(least, most or max(LARGEST[report.backend], least), factor)
+    assert most is not None, "_may_hold_sizes"
+    sizes = sweep.sizes(least, most, factor)
     job = sweep.job(
         places,
         report.backend,
@@ -196,13 +225,12 @@ def _isolate(
     chosen = pairs.units(session, alive)
     if len(chosen) < 2:
         return
-    nccl = report.backend == "nccl"
-    size = wanted.pair_size or (64 << 20 if nccl else 4 << 20)
+    assert wanted.pair_size is not None, "_may_hold_sizes"
     effort = replace(
         wanted.effort, budget_s=min(wanted.effort.budget_s, 1.0), precision=max(wanted.effort.precision, 0.02)
     )
     limit_s = wanted.pair_limit_s or max(min(PAIR_S, session.limit.left(4 * PAIR_S) / 4), LEAST_PAIR_S)
-    how = pairs.Pairwise(report.backend, size, wanted.dtype, effort, limit_s, dict(wanted.env))
+    how = pairs.Pairwise(report.backend, wanted.pair_size, wanted.dtype, effort, limit_s, dict(wanted.env))
     report.isolation = pairs.isolate(session, chosen, how, say)
     report.findings += judge.isolated(report.isolation)
 

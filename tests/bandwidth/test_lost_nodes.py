@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -18,13 +19,13 @@ from ncdiag.cli.options import exit_code
 from ncdiag.report.bandwidth import render
 
 
-def answering(node: str) -> Way:
+def answering(node: str, memory_free: int = 8 * 10**9) -> Way:
     """An agent that says what it is, and waits for its leash to end."""
     facts = {
         "event": "hello",
         "cuda": [],
         "cpus": 2,
-        "memory_free": 8 * 10**9,
+        "memory_free": memory_free,
         "torch": "2.9.0",
         "links": {},
         "interfaces": {},
@@ -44,15 +45,18 @@ def absent(node: str) -> Way:
     return Way(node, cannot)
 
 
-def measured(*ways: Way, per_node: int | None = None, limit_s: float | None = None) -> Report:
-    wanted: dict[str, Any] = dict.fromkeys(("pair_size", "expect", "baseline", "shape"))
+def measured(
+    *ways: Way, per_node: int | None = None, limit_s: float | None = None, sizes: tuple[int, int | None, int] = (8, 64, 2),
+    pair_size: int | None = None, say: Callable[[str], None] = lambda text: None,
+) -> Report:  # fmt: skip
+    wanted: dict[str, Any] = dict.fromkeys(("expect", "baseline", "shape"))
     return measure(
         ways,
         Wanted(
-            ops=("all_reduce",), sizes=(8, 64, 2), dtype="float32", backend="gloo", effort=Effort(), per_node=per_node, share=False,
-            isolate="auto", pair_limit_s=5, limit_s=limit_s, load=Load(1, 1), **wanted,
+            ops=("all_reduce",), sizes=sizes, dtype="float32", backend="gloo", effort=Effort(), per_node=per_node, share=False,
+            isolate="auto", pair_size=pair_size, pair_limit_s=5, limit_s=limit_s, load=Load(1, 1), **wanted,
         ),
-        lambda text: None,
+        say,
     )  # fmt: skip
 
 
