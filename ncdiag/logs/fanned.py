@@ -15,6 +15,7 @@ from ncdiag.explain import Signal
 from ncdiag.logs.scan import Scanner
 
 SIZE_LIMIT = 8 << 20  # bytes of a stream that are sorted by host; more is a log, no command's output
+RUN_LINES = 2000  # of one host that are read at a time
 LINES_EACH = 3  # lines a name has on average, at least: else it is a list of keys and values
 SHARE = 0.9  # of the lines begin with a name
 
@@ -29,14 +30,14 @@ _NO_HOSTS = re.compile(rb"(?i)(?:error|warn(?:ing)?|info|debug|critical|fatal|no
 
 @dataclass
 class Run:
-    """Lines of one host that follow each other."""
+    """Lines of one host."""
 
     host: str
-    first: int
-    """Number of the first line, from 1."""
     prefix: str
     """What stands in front of each of them."""
     lines: list[bytes] = field(default_factory=list)
+    numbers: list[int] = field(default_factory=list)
+    """From 1; lines of other hosts may stand between them."""
 
 
 def is_fanned(head: bytes) -> bool:
@@ -61,25 +62,29 @@ def _prefixed(lines: list[bytes]) -> bool:
 def runs(text: bytes) -> Iterator[Run]:
     """The lines by host, each host's together, hosts in order of appearance. Lines before the first host have the host ""."""
     by_host: dict[str, list[Run]] = {}
-    for run in _runs(text.replace(b"\r\n", b"\n").split(b"\n")):
-        by_host.setdefault(run.host, []).append(run)
+    for number, (host, prefix, line) in enumerate(_placed(text.replace(b"\r\n", b"\n").split(b"\n")), 1):
+        found = by_host.setdefault(host, [])
+        if not found or found[-1].prefix != prefix or len(found[-1].lines) >= RUN_LINES:
+            found.append(Run(host, prefix))
+        found[-1].lines.append(line)
+        found[-1].numbers.append(number)
     for found in by_host.values():
         yield from found
 
 
-def _runs(lines: list[bytes]) -> Iterator[Run]:
+def _placed(lines: list[bytes]) -> Iterator[tuple[str, str, bytes]]:
+    """Host, prefix, line."""
     prefixed = _prefixed([line for line in lines[:2000] if line.strip()])
-    run = Run("", 1, "")
-    for number, line in enumerate(lines, 1):
-        match = _PREFIX.match(line) if prefixed else _heading(lines, number - 1)
-        host, prefix = run.host, run.prefix
-        if match and not (prefixed and _NO_HOSTS.match(match[1])):
+    known: dict[bytes, tuple[str, str]] = {}  # by what was matched
+    host, prefix = "", ""
+    for number, line in enumerate(lines):
+        match = _PREFIX.match(line) if prefixed else _heading(lines, number)
+        if match and match[0] in known:
+            host, prefix = known[match[0]]
+        elif match and not (prefixed and _NO_HOSTS.match(match[1])):
             host, prefix = match[1].decode("ascii", "replace"), match[0].decode("ascii", "replace") if prefixed else ""
-        if (host, prefix) != (run.host, run.prefix):
-            yield run
-            run = Run(host, number, prefix)
-        run.lines.append(line)
-    yield run
+            known[match[0]] = host, prefix
+        yield host, prefix, line
 
 
 def _heading(lines: list[bytes], index: int) -> re.Match[bytes] | None:
@@ -97,9 +102,9 @@ def read(scanner: Scanner, source: str, text: bytes) -> dict[int, str]:
     for run in runs(text):
         if run.host != last:
             scanner.end(source)
-        scanner.position, last = begin + run.first - 1, run.host
-        scanner.feed(source, b"\n".join(run.lines), run.first, run.prefix)
-        hosts.update((number, run.host) for number in range(run.first, run.first + len(run.lines)) if run.host)
+        last = run.host
+        scanner.feed_some(source, b"\n".join(run.lines), run.numbers, begin - 1, run.prefix)
+        hosts.update(dict.fromkeys(run.numbers, run.host) if run.host else {})
     scanner.position = begin + text.count(b"\n") + 1
     return hosts
 

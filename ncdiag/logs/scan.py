@@ -140,16 +140,22 @@ class Scanner:
         self.matched: set[tuple[str, int]] = set()
         """`(source, line)` of lines that a rule matched, as far as they are kept in mind."""
 
-    def feed(self, source: str, block: bytes, first: int, prefix: str = "") -> None:
-        """Complete lines, the last one without newline; the first has number `first`. Every line counts for `order`. `prefix` is no part of them."""
-        self._prefix = prefix
+    def feed(self, source: str, block: bytes, first: int) -> None:
+        """Complete lines, the last one without newline; the first has number `first`. Every line counts for `order`."""
+        numbers = range(first, first + block.count(b"\n") + 1)
+        self.feed_some(source, block, numbers, self.position - first)
+        self.position += len(numbers)
+
+    def feed_some(self, source: str, block: bytes, numbers: Sequence[int], start: float, prefix: str = "") -> None:
+        """Lines with these numbers; `start` and its number make the order of one. All begin with `prefix`, which is no part of them."""
+        if prefix != self._prefix:
+            self._read_routine(source)
+            self._prefix = prefix
         if not (self._active or self._pending or self._literals.within(block.decode("utf-8", "replace"))):
-            self.position += block.count(b"\n") + 1
             return
         shapes = self._without_prefixes(block).translate(None, _NUMBERS).split(b"\n")
         if self._active or self._pending or not self._boring.issuperset(shapes):
-            self._lines(source, block.split(b"\n"), shapes, first)
-        self.position += len(shapes)
+            self._lines(source, block.split(b"\n"), shapes, numbers, start)
 
     def _without_prefixes(self, block: bytes) -> bytes:
         """The block without Ray's prefixes, when each of them has been looked at before: then only what follows is new."""
@@ -158,24 +164,24 @@ class Scanner:
         parts = _RAY_PREFIXES.split(b"\n" + block)
         return b"".join(parts[::2])[1:] if self._prefixes.issuperset(parts[1::2]) else block
 
-    def _lines(self, source: str, lines: Sequence[bytes], shapes: Sequence[bytes], first: int) -> None:
-        boring, start = self._boring, self.position - first
-        new = [number for number, shape in enumerate(shapes) if shape not in boring]
-        number, at = 0, 0  # the next line; the next of the new ones
-        routine = self._routine.takes if not self._prefix else lambda *_: False
+    def _lines(
+        self, source: str, lines: Sequence[bytes], shapes: Sequence[bytes], numbers: Sequence[int], start: float
+    ) -> None:
+        boring, routine = self._boring, self._routine.takes
+        new = [index for index, shape in enumerate(shapes) if shape not in boring]
+        index, at = 0, 0  # the next line; the next of the new ones
         while True:
             free = not (self._active or self._pending)
             if free:
-                while at < len(new) and new[at] < number:
+                while at < len(new) and new[at] < index:
                     at += 1
-                number = new[at] if at < len(new) else len(lines)
-            if number >= len(lines):
+                index = new[at] if at < len(new) else len(lines)
+            if index >= len(lines):
                 return
-            raw, shape = lines[number], shapes[number]
-            order = start + first + number
-            if not free or not (routine(raw, shape, first + number, order) or self._silent(raw, shape)):
-                self._whole(source, raw, shape, first + number, order)
-            number += 1
+            raw, shape, number = lines[index], shapes[index], numbers[index]
+            if not free or not (routine(raw, shape, number, start + number) or self._silent(raw, shape)):
+                self._whole(source, raw, shape, number, start + number)
+            index += 1
 
     def _whole(self, source: str, raw: bytes, shape: bytes, number: int, order: float) -> None:
         """A line that is looked at in full."""
@@ -208,7 +214,7 @@ class Scanner:
 
     def _is_routine(self, line: Line, words: Sequence[str]) -> bool:
         """Whether readers only, and no rule, know the line, and all of them call it routine."""
-        if self._active or self._pending or self._prefix or not words:
+        if self._active or self._pending or not words:
             return False
         if not self._rules.keys().isdisjoint(words):
             return False

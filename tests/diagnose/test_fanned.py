@@ -154,3 +154,16 @@ def test_nothing_is_wrong_where_nothing_is(
 )
 def test_other_texts_are_not_taken_for_it(text: str) -> None:
     assert not is_fanned(text.encode())
+
+
+def test_lines_keep_their_numbers_and_their_order(tmp_path: Path) -> None:
+    """Thousands of lines of a host, some without text, between those of another one."""
+    path = tmp_path / "train.log"
+    lines = [f"gpu0{7 + number % 2}: step {number} | loss 1.{number}" for number in range(9000)]
+    lines[4000] = "gpu07:"
+    lines[6001] = "gpu08: RuntimeError: CUDA error: an illegal memory access was encountered"
+    lines[6003] = "gpu08: "
+    path.write_text("\n".join(lines[:6004]) + "\n")
+    cause = diagnose([str(path)]).verdict.causes[0]
+    assert (cause.cause, cause.where["node"]) == ("cuda-illegal-memory-access", "gpu08")
+    assert [(item.line, item.text) for item in cause.evidence] == [(6002, lines[6001])]

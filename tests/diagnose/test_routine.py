@@ -47,10 +47,16 @@ def with_steps(raw: bytes, chance: random.Random) -> bytes:
     return b"\n".join(out)
 
 
+def of_hosts(raw: bytes) -> bytes:
+    """The same lines as two hosts print them in turn, behind their names."""
+    return b"\n".join(b"gpu%02d: %s" % (7 + (number // 3) % 2, line) for number, line in enumerate(raw.split(b"\n")))
+
+
 @pytest.mark.parametrize("path", [*OWN, *REAL, *GIVEN], ids=lambda path: f"{path.parent.name}-{path.stem}")
 def test_passing_over_changes_nothing(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = path.read_bytes()[:200_000]
-    inputs = [whole, with_steps(whole, random.Random(path.name))]
+    steps = with_steps(whole, random.Random(path.name))
+    inputs = [whole, steps, of_hosts(steps)]
     short = [said(raw) for raw in inputs]
     monkeypatch.setattr(Routine, "know", lambda *_: None)
     assert short == [said(raw) for raw in inputs]
