@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Dict, List, Optional, Tuple
 
 from . import communicators, culprits, events
 from .event_log import EventLog
 from .log_facts import Event, NcclFacts, Source
-from .log_state import DESTROYED, Counters, ProcessState, Profile, RankState, Thread, counted
+from .log_state import DESTROYED, Counters, ProcessState, Profile, RankState, Thread
 from .transports import Seen
 
 Banner = Tuple[str, str, Optional[str]]  # source, version, CUDA
@@ -66,7 +67,6 @@ def _adopt_versions(processes: List[ProcessState], banners: List[Banner]) -> Non
 def _finish_process(process: ProcessState) -> None:
     latest: Dict[str, Thread] = {}
     for thread in process.threads:
-        process.facts.lines += thread.lines
         source, number, _ = thread.at
         known = latest.get(source)
         if known is None or number > known.at[1]:
@@ -75,13 +75,9 @@ def _finish_process(process: ProcessState) -> None:
             process.loose.append((thread.links, None))
         else:
             thread.rank.facts.links_left_out += thread.links_left_out
-    for rank in process.ranks:
-        rank.count()
     for links, preferred in [*process.loose, (process.strangers, None)]:
         if links:
             _hand_out(process, links, preferred)
-    for rank in process.ranks:
-        process.facts.lines += sum(rank.counts.values()) + (sum(rank.late_counts.values()) if rank.late_counts else 0)
     if latest:
         last = latest.get(process.facts.sources[-1]) or list(latest.values())[-1]
         process.last = last.at
@@ -89,13 +85,13 @@ def _finish_process(process: ProcessState) -> None:
 
 def _hand_out(process: ProcessState, links: Counters, preferred: Optional[RankState]) -> None:
     """Channel lines of a thread that named no communicator (lazy connect): to the last rank of that number begun in the process."""
-    for tail, count in counted(links).items():
-        rank = _rank_of(process, process.seen_links[tail][0], preferred)
+    for tail, said in links.items():
+        rank, count = _rank_of(process, process.seen_links[tail][0], preferred), next(said)
         if rank is None:
-            process.facts.lines += count
+            process.unplaced += count
             continue
-        goes = rank.late_counts if rank.complete and rank is not preferred else rank.counts
-        goes[tail] = goes.get(tail, 0) + count
+        goes = rank.late if rank.complete and rank is not preferred else rank.links
+        goes[tail] = itertools.count(count + (next(goes[tail]) if tail in goes else 0))
 
 
 def _rank_of(process: ProcessState, seen: Seen, preferred: Optional[RankState]) -> Optional[RankState]:

@@ -65,7 +65,7 @@ def finish_ranks(process: ProcessState, index: int) -> None:
         facts = rank.facts
         facts.process, facts.node = index, process.facts.host
         facts.stage = _AFTER.get(rank.seen, first)
-        facts.lazy_connect = bool(rank.late_counts) or rank.connected_late
+        facts.lazy_connect = bool(rank.late) or rank.connected_late
 
 
 def group(processes: List[ProcessState]) -> List[Communicator]:
@@ -153,14 +153,19 @@ def _count_transports(communicator: Communicator, ranks: List[RankState]) -> Non
     everywhere: List[str] = []
     between: List[str] = []
     for rank in ranks:
-        here = rank.process.facts.host
-        for peer, _, _, way in rank.link_keys():
-            everywhere.append(way.name)
-            there = node.get(peer)
-            if there != here and there and here:
-                between.append(way.name)
-    communicator.transports.update(Counter(everywhere))
-    communicator.between_nodes.update(Counter(between))
+        here, keys = rank.process.facts.host, rank.link_keys()
+        everywhere.extend([via for _, _, _, via in keys])
+        if here:
+            between.extend([via for peer, _, _, via in keys if (node.get(peer) or here) != here])
+    communicator.transports.update(_by_name(everywhere))
+    communicator.between_nodes.update(_by_name(between))
+
+
+def _by_name(ways: List[str]) -> Counter[str]:
+    names: Counter[str] = Counter()
+    for via, count in Counter(ways).items():
+        names[transports.way(via).name] += count
+    return names
 
 
 def spread(ranks: List[RankState], memory: Dict[Alike, Spread]) -> Spread:

@@ -64,8 +64,8 @@ class Lines:
         self.skipping = False  # inside a line that is longer than the limit
         self.cut = 0  # such lines
 
-    def feed(self, data: bytes) -> Iterator[Tuple[Iterable[bytes], int]]:
-        """Yield complete lines with their newlines, and how many. The unfinished last one is kept for the next call, at most LINE_LIMIT bytes of it.
+    def feed(self, data: bytes) -> Iterator[Iterable[bytes]]:
+        """Yield complete lines with their newlines. The unfinished last one is kept for the next call, at most LINE_LIMIT bytes of it.
 
         Most are an open BytesIO: lines that are made one by one stay in the cache, and those of a list do not.
         """
@@ -87,11 +87,11 @@ class Lines:
             if _may_be_long(block):
                 yield self._shortened(split(block))
             else:
-                yield io.BytesIO(block), block.count(b"\n")
+                yield io.BytesIO(block)
 
-    def _shortened(self, lines: List[bytes]) -> Tuple[List[bytes], int]:
+    def _shortened(self, lines: List[bytes]) -> List[bytes]:
         self.cut += sum(len(line) > LINE_LIMIT + 1 for line in lines)
-        return [line if len(line) <= LINE_LIMIT + 1 else line[:LINE_LIMIT] + b"\n" for line in lines], len(lines)
+        return [line if len(line) <= LINE_LIMIT + 1 else line[:LINE_LIMIT] + b"\n" for line in lines]
 
     def _keep(self, rest: bytes) -> None:
         self.skipping = len(rest) > LINE_LIMIT

@@ -59,9 +59,8 @@ class NcclLog:
             reader = self._lines[source] = Lines()
         facts = self._begin(source)
         facts.size_bytes += len(data)
-        for lines, count in reader.feed(data):
-            self._reader.read(lines, facts.lines + 1)
-            facts.lines += count
+        for lines in reader.feed(data):
+            facts.lines += self._reader.read(lines, facts.lines + 1)
         facts.cut_lines = reader.cut
 
     def feed_lines(self, source: str, lines: Iterable[bytes], first: int = 1) -> None:

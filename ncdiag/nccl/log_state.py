@@ -23,11 +23,6 @@ START, MET, TOPOLOGY, GRAPH, EXCHANGED, CONNECTING, CONNECTED, TUNED, COMPLETE, 
 LOADED, INTERFACE, NETWORK, CHOSEN = range(1, 5)
 
 
-def counted(lines: Counters) -> Dict[bytes, int]:
-    """The numbers. Takes them out: to be asked for once."""
-    return {tail: next(count) for tail, count in lines.items()}
-
-
 class RankRead(Rank):
     """The facts of a rank. What is long to read and seldom asked for is read from the raw lines once somebody asks."""
 
@@ -60,8 +55,7 @@ class RankRead(Rank):
     def links(self) -> List[Link]:  # type: ignore[override]
         state = self._state
         seen = state.process.seen_links
-        tails = [*state.counts.items(), *state.late_counts.items()]
-        return transports.links([*((*seen[tail], count) for tail, count in tails), *state.collnet])
+        return transports.links([*((*seen[tail], count) for tail, count in state.counts()), *state.collnet])
 
 
 class ProcessRead(Process):
@@ -69,8 +63,14 @@ class ProcessRead(Process):
 
     def __init__(self, state: ProcessState, host: Optional[str], pid: Optional[int], first: At) -> None:
         super().__init__(host, pid)
-        del self.evidence, self.first, self.last, self.net_devices
+        del self.evidence, self.first, self.last, self.lines, self.net_devices
         self._state, self._first = state, first
+
+    @cached_property
+    def lines(self) -> int:  # type: ignore[override]
+        state = self._state
+        channels = sum(count for rank in state.ranks for _, count in rank.counts())
+        return sum(thread.lines for thread in state.threads) + channels + state.unplaced
 
     @cached_property
     def net_devices(self) -> List[NetDevice]:  # type: ignore[override]
@@ -89,15 +89,12 @@ class ProcessRead(Process):
         return line(self._state.last) if self._state.last else None
 
 
-_NONE: Dict[bytes, int] = {}
-
-
 class RankState:
     """One rank of one communicator in one process."""
 
     __slots__ = (
-        "at", "bootstrap_timings", "call", "collnet", "color", "comm_id", "complete", "connected_late", "counts", "facts", "init_timings", "late",
-        "late_counts", "links", "nranks", "number", "parent", "process", "rings", "seen", "tree",
+        "_counts", "at", "bootstrap_timings", "call", "collnet", "color", "comm_id", "complete", "connected_late", "facts", "init_timings", "late",
+        "links", "nranks", "number", "parent", "process", "rings", "seen", "tree",
     )  # fmt: skip
 
     def __init__(self, process: ProcessState, rank: int, nranks: int) -> None:
@@ -114,21 +111,22 @@ class RankState:
         self.tree = self.bootstrap_timings = self.init_timings = b""  # these are read at the end
         self.links: Counters = {}  # its channel lines before Init COMPLETE
         self.late: Counters = {}  # and after
-        self.counts = self.late_counts = _NONE  # the same at the end
+        self._counts: Optional[List[Tuple[bytes, int]]] = None
         self.collnet: List[Said] = []
         self.rings: Dict[int, bytes] = {}
 
-    def count(self) -> None:
-        """Nothing more is read."""
-        self.counts = counted(self.links)
-        self.late_counts = counted(self.late) if self.late else {}
+    def counts(self) -> List[Tuple[bytes, int]]:
+        """Its channel lines, those after Init COMPLETE last, and how often each was said. Once nothing more is read."""
+        if self._counts is None:
+            self._counts = [(tail, next(count)) for lines in (self.links, self.late) for tail, count in lines.items()]
+        return self._counts
 
     def link_keys(self) -> Dict[Key, None]:
         """Its links, without what is only asked for one by one."""
         seen = self.process.seen_links
-        keys = {seen[tail][0][2]: None for tail in self.counts}
-        if self.late_counts or self.collnet:
-            keys.update((seen[tail][0][2], None) for tail in self.late_counts)
+        keys = {seen[tail][0][2]: None for tail in self.links}
+        if self.late or self.collnet:
+            keys.update((seen[tail][0][2], None) for tail in self.late)
             keys.update((found[2], None) for found, _, _ in self.collnet)
         return keys
 
@@ -158,6 +156,7 @@ class ProcessState:
         self.profile: Profile = ()  # what it said about itself, at the end
         self.seen_links: Dict[bytes, Tuple[Seen, At]] = {}  # tail of a channel line -> what it says, its first line
         self.strangers: Counters = {}  # channel lines of another rank number than the thread's: a later communicator connects there
+        self.unplaced = 0  # channel lines that are of no rank, at the end
         self.loose: List[Tuple[Counters, Optional[RankState]]] = []  # channel lines, and the rank they may be of
 
     def mark(self, seen: int) -> None:

@@ -10,6 +10,7 @@ from .lines import Speaker, label, speaker
 from .log_state import ProcessState, Thread
 from .places import At
 
+INFO = b"NCCL INFO "
 CACHE_LIMIT = 16384  # prefixes remembered
 THREADS_LIMIT = 50_000  # beyond, threads of a process are not told apart
 PROCESSES_LIMIT = 65_536  # beyond, processes are not told apart
@@ -27,6 +28,7 @@ Voice = Tuple[
     slice,  # what follows it and two digits, up to the newline
     bytes,  # the first one without `Channel `
     slice,  # where that stands
+    slice,  # all in front of the message, as in `heads`
     slice,  # the first five bytes of what follows
     slice,  # all that follows, up to the newline
 ]
@@ -34,11 +36,11 @@ Voice = Tuple[
 
 def voice_of(thread: Thread, head: bytes, own: bytes) -> Voice:
     """`own`: the part of `head` that stands in all lines of the thread."""
-    before, info = len(head) - len(own), own + b"NCCL INFO "
+    before, info = len(head) - len(own), own + INFO
     message, channel = before + len(info), info + b"Channel "
     return (
         thread, channel, _part(before, before + len(channel)), _part(before + len(channel) + 2, -1), info,
-        _part(before, message), _part(message, message + 5), _part(message, -1),
+        _part(before, message), _part(0, message), _part(message, message + 5), _part(message, -1),
     )  # fmt: skip
 
 
@@ -51,7 +53,7 @@ class Speakers:
     """All threads and processes that have spoken."""
 
     def __init__(self) -> None:
-        self.heads: Dict[bytes, Voice] = {}  # what stands before NCCL INFO, as it is; of the current source
+        self.heads: Dict[bytes, Voice] = {}  # all up to `NCCL INFO `, as it is; of the current source
         self._owns: Dict[bytes, Thread] = {}  # the end of it, from the blank before the host on
         self._threads: Dict[Tuple[object, ...], Thread] = {}
         self._processes: Dict[Tuple[object, ...], ProcessState] = {}
@@ -68,7 +70,7 @@ class Speakers:
 
     def voice(self, head: bytes, at: At) -> Voice:
         """Who speaks. Equal prefixes are read once; where a time stamp makes all differ, their ends are equal."""
-        voice = self.heads.get(head)
+        voice = self.heads.get(head + INFO)
         if voice is not None:
             return voice
         own = _own(head)
@@ -82,7 +84,7 @@ class Speakers:
                 self._owns[own] = thread
         voice = voice_of(thread, head, own)
         if len(self.heads) < CACHE_LIMIT:
-            self.heads[head] = voice
+            self.heads[head + INFO] = voice
         return voice
 
     def _speaker_thread(self, who: Speaker, at: At) -> Thread:

@@ -18,8 +18,8 @@ _LINK = re.compile(
     rb"(?:/(\d{1,3}))? ?: (\d{1,9})\[([0-9a-f]{1,12})\] -> (\d{1,9})\[([0-9a-f]{1,12})\](?: \[(send|receive)\])? via (\S.{0,300})$"
 )
 _RING = re.compile(rb"/\d{1,3} ?:[ \d]{2,}$")
-_NET = re.compile(r"NET/(.+)/(\d{1,5})(?:\((\d{1,9})\))?(.*)$")
-_COLLNET = re.compile(rb"\d{1,3}(?:/\d{1,3})? ?: (\d{1,9}) \[(send|receive)\] via COLLNET/(.+)/(\d{1,5})(\S*)$")
+_NET = re.compile(r"((?:COLL)?NET/.+)/(\d{1,5})(?:\((\d{1,9})\))?(.*)$")
+_COLLNET = re.compile(rb"\d{1,3}(?:/\d{1,3})? ?: (\d{1,9}) \[(send|receive)\] via (COLLNET/.+/\d{1,5}\S*)$")
 _TREE = re.compile(r"(-?\d{1,9})/(-?\d{1,9})/(-?\d{1,9})->-?\d{1,9}->(-?\d{1,9})$")
 _BRANCH = re.compile(r"\[(\d{1,3})\] (\S+)")
 _P2P_FLAGS = re.compile(r"((?:/read|/CE)*)$")
@@ -37,7 +37,7 @@ class Way(NamedTuple):
     name: str  # NET/IB/GDRDMA, P2P/CUMEM/read, SHM/direct …: without peer and device; PXN is told, too
 
 
-Key = Tuple[int, str, bool, Way]  # of a link among those of its rank: peer, direction, send/recv, way
+Key = Tuple[int, str, bool, str]  # of a link among those of its rank: peer, direction, send/recv, what stands behind `via`
 
 
 # A channel line without its channel, the same for all channels, and in all communicators whose ranks lie alike: the rank that prints it, that rank's
@@ -55,8 +55,8 @@ def read(tail: bytes) -> Optional[Seen]:
     if b" " in via and (b"NCCL " in via or b" [repeated " in tail):
         return None
     if direction == b"receive":
-        return int(right), right_dev, (int(left), "receive", connection == b"1", _way(via)), tail
-    return int(left), left_dev, (int(right), "send", connection == b"1", _way(via)), tail
+        return int(right), right_dev, (int(left), "receive", connection == b"1", _text(via)), tail
+    return int(left), left_dev, (int(right), "send", connection == b"1", _text(via)), tail
 
 
 Said = Tuple[Seen, At, int]  # what a channel line says, where the first stands, how many say it
@@ -70,7 +70,8 @@ def links(lines: Iterable[Said]) -> List[Link]:
         if known is not None:
             known.channels += channels
             continue
-        peer, direction, p2p, (transport, device, gdr, shared, proxy, flags, _) = key
+        peer, direction, p2p, via = key
+        transport, device, gdr, shared, proxy, flags, _ = way(via)
         merged[key] = Link(
             peer, direction, transport, device, gdr, shared, proxy, flags, channels, p2p, line(at)
         )  # fmt: skip
@@ -82,16 +83,18 @@ def is_ring(tail: bytes) -> bool:
 
 
 @functools.lru_cache(maxsize=1024)
-def _way(raw: bytes) -> Way:
+def _text(via: bytes) -> str:
+    return via.decode("utf-8", "replace").rstrip()
+
+
+@functools.lru_cache(maxsize=1024)
+def way(via: str) -> Way:
     """What follows `via`."""
-    via = raw.decode("utf-8", "replace").rstrip()
     match = _NET.match(via)
     if match:
         name, device, proxy, rest = match.groups()
         flags = rest.replace("/GDRDMA", "").replace("/Shared", "")
-        return _named(
-            "NET/" + name, int(device), "/GDRDMA" in rest, "/Shared" in rest, int(proxy) if proxy else None, flags
-        )
+        return _named(name, int(device), "/GDRDMA" in rest, "/Shared" in rest, int(proxy) if proxy else None, flags)
     end = _P2P_FLAGS.search(via)
     flags = end.group(1) if end else ""
     return _named(via[: len(via) - len(flags)], None, False, False, None, flags)
@@ -107,10 +110,8 @@ def collnet(rest: bytes) -> Optional[Seen]:
     match = _COLLNET.match(rest)
     if not match:
         return None
-    rank, direction, name, device, flags = match.groups()
-    transport, text = "COLLNET/" + name.decode("utf-8", "replace"), flags.decode("utf-8", "replace")
-    way = _named(transport, int(device), "/GDRDMA" in text, False, None, text.replace("/GDRDMA", ""))
-    return int(rank), b"", (int(rank), direction.decode(), False, way), rest
+    rank, direction, via = match.groups()
+    return int(rank), b"", (int(rank), direction.decode(), False, _text(via)), rest
 
 
 def rings(orders: Dict[int, bytes], nranks: int) -> List[Ring]:

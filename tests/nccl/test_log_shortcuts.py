@@ -93,8 +93,7 @@ def _careful(lines: Lines, monkeypatch: pytest.MonkeyPatch) -> Dict[str, Any]:
         for line in lines:
             parser.feed("job.log", line + b"\n")
             parser._reader.begin(parser._source)
-            parser._reader._marks.clear()
-            parser._reader._actions.clear()
+            parser._reader._known.clear()
             transports.read.cache_clear()
     return _said(parser)
 
