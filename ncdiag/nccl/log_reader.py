@@ -144,12 +144,13 @@ class LogReader:
         if rest == self._ring:  # the same on most channels
             self._ring_line(thread, tail[:2])
             return
-        seen = transports.read(rest)
+        process, rank = thread.process, thread.rank
+        known = process.seen_links.get(rest)
+        seen = transports.read(rest) if known is None else known[0]
         if seen is None:
             self._odd_channel(thread, tail, at)
             return
         owner, _, _, rest = seen
-        process, rank = thread.process, thread.rank
         if rank is None or rank.number == owner:
             links = thread.links
             rank = rank or process.guess(thread.dev)
@@ -161,7 +162,7 @@ class LogReader:
             next(links[rest])
         elif len(links) < LINKS_LIMIT:
             links[rest] = itertools.count(1)
-            if rest not in process.seen_links:
+            if known is None:
                 process.seen_links[rest] = seen, _kept(at)
         else:
             thread.links_left_out += 1

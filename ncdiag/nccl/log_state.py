@@ -94,7 +94,7 @@ class RankState:
 
     __slots__ = (
         "_counts", "at", "bootstrap_timings", "call", "collnet", "color", "comm_id", "complete", "connected_late", "facts", "init_timings", "late",
-        "links", "nranks", "number", "parent", "process", "rings", "seen", "tree",
+        "links", "nranks", "number", "parent", "process", "rings", "seen", "text", "tree",
     )  # fmt: skip
 
     def __init__(self, process: ProcessState, rank: int, nranks: int) -> None:
@@ -108,6 +108,7 @@ class RankState:
         self.seen = 0
         self.at: Optional[At] = None
         self.complete = self.connected_late = False
+        self.text = b""  # `… comm 0x… commId 0x… - Init` of Init START, until Init COMPLETE repeats it
         self.tree = self.bootstrap_timings = self.init_timings = b""  # these are read at the end
         self.links: Counters = {}  # its channel lines before Init COMPLETE
         self.late: Counters = {}  # and after
@@ -143,7 +144,6 @@ class ProcessState:
         self.facts = ProcessRead(self, host, pid, first)
         self.ranks: List[RankState] = []
         self.by_pointer: Dict[str, RankState] = {}
-        self.by_text: Dict[bytes, RankState] = {}  # `comm 0x… commId 0x…` and `comm 0x… rank N` of Init START
         self.seen = 0  # LOADED … CHOSEN
         self.chosen = (
             0  # "Using network" lines; more of them than communicators: one initialisation has not named itself yet

@@ -23,14 +23,13 @@ def channel(thread: Thread, at: At, message: bytes) -> bool:
     return False
 
 
-def _comm(thread: Thread, at: At, message: bytes) -> bool:
-    by_text = thread.process.by_text
+def _call(thread: Thread, at: At, message: bytes) -> bool:
     end = message[-9:]
     if end == b" COMPLETE":  # repeats the text of Init START
-        rank = by_text.pop(message[:-9], None)
-        if rank is None or rank.complete:
+        rank = thread.rank
+        if rank is None or rank.text != message[:-9] or rank.complete:
             return False
-        rank.complete = True
+        rank.complete, rank.text = True, b""
         rank.mark(state.COMPLETE, at)
         thread.begin(rank)
         return True
@@ -40,13 +39,17 @@ def _comm(thread: Thread, at: At, message: bytes) -> bool:
             return False
         rank = do.comm(thread, at, *said)
         if rank is not None:
-            begin = message.find(b"comm 0x")
-            by_text[message[:-6]] = by_text[message[begin : message.find(b" nranks ", begin)]] = rank
+            rank.text = message[:-6]
         return True
+    return False
+
+
+def _comm(thread: Thread, at: At, message: bytes) -> bool:
     who, found, numbers = message.partition(b" nRanks ")
-    size = messages.size(numbers) if found else None
-    rank = by_text.pop(who, None) if size else None
-    if rank is None or size is None:
+    if not found:  # older releases do not name the call
+        return _call(thread, at, message)
+    rank, size = thread.rank, messages.size(numbers)
+    if rank is None or size is None or who + b" nranks " not in rank.text:
         return False
     do.counted(thread, at, rank, size)
     return True
@@ -81,7 +84,7 @@ READERS: Dict[bytes, Callable[[Thread, At, bytes], bool]] = {
     **dict.fromkeys((b"Ring ", b"Tree ", b"CPU/0", b"CPU/1", b"GPU/0", b"GPU/1", b"GPU/2"), noise),
     **dict.fromkeys((b"+ PCI", b"+ NVL", b"+ NET", b"+ SYS", b"+ GPU", b"+ C2C", b"     "), noise),
     b"Chann": channel,
-    b"ncclC": _comm,
+    b"ncclC": _call,
     b"comm ": _comm,
     b"Trees": _trees,
     b"Boots": _bootstrap,

@@ -41,11 +41,10 @@ Key = Tuple[int, str, bool, str]  # of a link among those of its rank: peer, dir
 
 
 # A channel line without its channel, the same for all channels, and in all communicators whose ranks lie alike: the rank that prints it, that rank's
-# NVML device (or bus id in old releases) in hexadecimal digits, the link, and what was read (the same object for all ranks).
+# NVML device (or bus id in old releases) in hexadecimal digits, the link, and what was read (the same object for all ranks of a process).
 Seen = Tuple[int, bytes, Key, bytes]
 
 
-@functools.lru_cache(maxsize=16384)
 def read(tail: bytes) -> Optional[Seen]:
     """`tail` is what follows the two digits of the channel; None when it is no complete channel line, or more than that."""
     match = _LINK.match(tail) if len(tail) <= 512 else None

@@ -9,7 +9,7 @@ from typing import Any, Callable, Dict, List
 
 import pytest
 
-from ncdiag.nccl import shortcuts, transports
+from ncdiag.nccl import shortcuts
 from ncdiag.nccl.log import NcclLog
 
 from . import composed
@@ -94,7 +94,6 @@ def _careful(lines: Lines, monkeypatch: pytest.MonkeyPatch) -> Dict[str, Any]:
             parser.feed("job.log", line + b"\n")
             parser._reader.begin(parser._source)
             parser._reader._known.clear()
-            transports.read.cache_clear()
     return _said(parser)
 
 
