@@ -12,6 +12,7 @@ from ncdiag.logs.alive import harmless
 from ncdiag.logs.documents import Documents
 from ncdiag.logs.model import STANDING, speaker
 from ncdiag.logs.readers import Readers
+from ncdiag.logs.rules.processes import NODE_LOST
 from ncdiag.logs.rules.ray import IDLE, NO_GPU
 from ncdiag.logs.trials import trials
 from ncdiag.logs.vllm import ORDER
@@ -44,6 +45,7 @@ def refine(
     _limit_after_a_fault(signals)
     _head_reached(signals, readers)
     _dead_by_word(signals)
+    _node_gone(signals)
     signals.extend(
         [*_left_over(signals, readers), *_waited_for_load(signals, readers), *_waited_for_work(signals, readers)]
     )
@@ -205,6 +207,18 @@ def _dead_by_word(signals: Sequence[Signal]) -> None:
             signal.says = min(signal.says, Says.HINT)
         elif taken is not None and signal.cause == "ray-node-lost" and signal.order > taken:
             harmless(signal)
+
+
+_TAKEN_OFF = re.compile(r"[Tt]aint|DisruptionTarget|PodGC|EvictionByEvictionAPI|CANCELLED")
+
+
+def _node_gone(signals: Sequence[Signal]) -> None:
+    """A scheduler that lost a node takes the job off it, and its words for that are no more than the messenger's."""
+    if not any(signal.summary == NODE_LOST for signal in signals):
+        return
+    for signal in signals:
+        if signal.cause == "killed-by-scheduler" and signal.evidence and _TAKEN_OFF.search(signal.evidence[0].text):
+            signal.says = min(signal.says, Says.HINT)
 
 
 def _left_over(signals: Sequence[Signal], readers: Readers) -> Iterator[Signal]:
