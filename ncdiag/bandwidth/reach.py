@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import importlib.util
 import json
 import os
@@ -17,12 +15,13 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ncdiag.bandwidth import agent, worker
+from ncdiag.fleet import keeper
 from ncdiag.fleet.base import FleetError
+from ncdiag.fleet.leash import Leash
 from ncdiag.fleet.remote import INTERPRETERS
 from ncdiag.fleet.sessions import Sessions
 from ncdiag.fleet.ssh import SshFleet, options
 
-F_SETPIPE_SZ = 1031
 NO_TORCH = 97
 """Exit status of the remote command when no interpreter has torch."""
 LOADER = """
@@ -94,18 +93,21 @@ class ProcessLine:
     """The agent is at the other end of a process's standard input and output."""
 
     def __init__(self, argv: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
+        self._leash = Leash()
         self._process = subprocess.Popen(
             argv,
-            stdin=subprocess.PIPE,
+            stdin=self._leash.stdin,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             start_new_session=True,  # Ctrl-C is ours to handle
             env=None if environment is None else dict(environment),
         )
-        assert self._process.stdin and self._process.stdout and self._process.stderr
+        keeper.watch(self._process.pid)
+        self._leash.started()
+        assert self._process.stdout and self._process.stderr
         os.set_blocking(self._process.stderr.fileno(), False)
         self._error = b""
-        fcntl.fcntl(self._process.stdin.fileno(), F_SETPIPE_SZ, 1 << 20)  # sending never waits for an agent that hangs
+        self._deaf = False
         self.send(sources())
 
     def fileno(self) -> int:
@@ -125,12 +127,7 @@ class ProcessLine:
             self._error = (self._error + part)[-4000:]
 
     def send(self, data: bytes) -> None:
-        assert self._process.stdin
-        try:
-            self._process.stdin.write(data)
-            self._process.stdin.flush()
-        except (BrokenPipeError, ValueError):
-            pass  # it is gone; reading says so
+        self._deaf = self._deaf or not self._leash.send(data)  # reading says why it is gone, or nothing comes
 
     def why(self) -> str:
         try:
@@ -142,9 +139,7 @@ class ProcessLine:
         return (lines[-1][:300] if lines else "") or f"the agent ended with status {status}"
 
     def release(self) -> None:
-        assert self._process.stdin
-        with contextlib.suppress(OSError):
-            self._process.stdin.close()
+        self._leash.let_go()
 
     def ended(self) -> bool:
         return self._process.poll() is not None

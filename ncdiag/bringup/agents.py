@@ -22,7 +22,8 @@ from typing import Any, Protocol
 from ncdiag import payload
 from ncdiag.bringup.limit import ANSWER_S
 from ncdiag.bringup.node import MARK, Node
-from ncdiag.fleet import FleetError
+from ncdiag.fleet import FleetError, keeper
+from ncdiag.fleet.leash import Leash
 from ncdiag.fleet.remote import INTERPRETERS, NO_PYTHON
 from ncdiag.fleet.sessions import end_session
 from ncdiag.fleet.ssh import SshFleet, options
@@ -95,14 +96,17 @@ class Agent:
         self.error = ""
         self._buffer = b""
         self._errors: list[bytes] = []
+        self._leash = Leash()
         self._process = subprocess.Popen(
             list(argv),
-            stdin=subprocess.PIPE,
+            stdin=self._leash.stdin,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             env=environment,
             start_new_session=True,
         )
+        keeper.watch(self._process.pid)
+        self._leash.started()
         self._listener = threading.Thread(target=self._drain, daemon=True)
         self._listener.start()
         self._started = False
@@ -132,10 +136,7 @@ class Agent:
         return True
 
     def _write(self, data: bytes) -> None:
-        assert self._process.stdin
-        with contextlib.suppress(OSError):
-            self._process.stdin.write(data)
-            self._process.stdin.flush()
+        self._leash.send(data, ANSWER_S)
 
     def _read(self, answer_s: float) -> Answer | None:
         assert self._process.stdout
@@ -179,9 +180,7 @@ class Agent:
 
     def close(self) -> None:
         """Its standard input ends, so it ends; where it does not, it is ended."""
-        if self._process.stdin:
-            with contextlib.suppress(OSError):
-                self._process.stdin.close()
+        self._leash.let_go()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(3)
         end_session(self._process.pid, self._process.poll)

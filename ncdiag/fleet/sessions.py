@@ -11,11 +11,14 @@ import math
 import os
 import re
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Set
 from types import FrameType
 from typing import Any
+
+from ncdiag.fleet import keeper
 
 GRACE_S = 1.0
 """From SIGTERM to SIGKILL."""
@@ -41,6 +44,11 @@ class Sessions:
     def began(self, pid: int, poll: Callable[[], int | None]) -> None:
         """A session with this head; `poll` gives its exit status, None while it runs."""
         self._running[pid] = poll
+        keeper.watch(pid)
+
+    def take_over(self, pid: int, when: int | None) -> None:
+        """A session that another process began; `when` its head was `born`, None: it had ended by then."""
+        self._running[pid] = lambda: None if when is not None and born(pid) == when else 0
 
     def end(self, pid: int) -> None:
         """The head is told to end and nobody waits for it here: `look` and `close` see to it, and to what is left of its session."""
@@ -72,6 +80,7 @@ class Sessions:
 
     def close(self) -> None:
         """Ends all heads that still run and what is left of their sessions, each within GRACE_S."""
+        self._heads_run()  # a number that has a new owner is no head's
         for number in (signal.SIGTERM, signal.SIGKILL):
             for pid in self._running:
                 _send(pid, number)
@@ -79,6 +88,8 @@ class Sessions:
         if self.sweep():
             _until(lambda: not any(True for _ in _left(self._ended)))
             self.sweep()
+        for pid in self._ended:
+            keeper.forget(pid)
 
     def _over(self, pid: int) -> None:
         del self._running[pid]
@@ -95,6 +106,22 @@ def end_session(pid: int, poll: Callable[[], int | None]) -> None:
     sessions = Sessions()
     sessions.began(pid, poll)
     sessions.close()
+
+
+def keep() -> None:
+    """The life of the keeper's process: notes heads until the pipe ends, then ends what is left of their sessions."""
+    heads: dict[int, int | None] = {}
+    for line in sys.stdin.buffer:
+        with contextlib.suppress(ValueError):
+            number = int(line)
+            if number > 0:
+                heads[number] = born(number)
+            else:
+                heads.pop(-number, None)
+    left = Sessions()
+    for pid, when in heads.items():
+        left.take_over(pid, when)
+    left.close()
 
 
 def _until(condition: Callable[[], bool]) -> None:
@@ -115,6 +142,16 @@ def _left(sessions: Set[int]) -> Iterator[int]:
     for pids in ours.values():
         if not any(_pipes(pid, (0, 1)) & masters for pid in pids):
             yield from pids
+
+
+def born(pid: int) -> int | None:
+    """When a process was started, in ticks since the machine was; None: it has ended. Source: proc(5), /proc/PID/stat, fields 3 and 22."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            words = file.read().rpartition(b")")[2].split()
+    except OSError:
+        return None
+    return None if words[0] in (b"Z", b"X") else int(words[19])
 
 
 def _processes() -> Iterator[tuple[int, int]]:

@@ -15,11 +15,13 @@ import pytest
 from ncdiag.fleet.base import FleetError
 from ncdiag.fleet.fanout import fan_out
 from ncdiag.fleet.remote import Answer
+from ncdiag.fleet.sessions import Sessions, born
 
 ROOT = Path(__file__).parent.parent.parent
 PROGRAM = """
 import sys
 from ncdiag.fleet.fanout import fan_out
+from ncdiag.fleet.sessions import Sessions, born
 names = [f"n{number}" for number in range(int(sys.argv[2]))]
 for node, answer in fan_out(names, sys.argv[1], b"x" * (1 << 20), float(sys.argv[3]), lambda node, probe: None).items():
     print(node, answer.rc)
@@ -171,3 +173,31 @@ def test_a_signal_while_processes_are_started_loses_none(after: int, mark: str) 
     process.send_signal(signal.SIGTERM)
     process.communicate(timeout=20)
     assert process.returncode == -signal.SIGTERM and gone(mark, 0.5)
+
+
+def test_nothing_is_left_when_it_is_killed(mark: str) -> None:
+    """Nothing of it can act any more: what is at the other end of the pipe does, for a child that minds neither its pipes nor SIGTERM, too."""
+    process = started(f"trap '' TERM HUP; sh -c 'trap \"\" TERM HUP; sleep {mark}; true' & wait", 5, 60)
+    until(lambda: len(alive(f"sleep {mark}")) >= 10)
+    process.kill()
+    assert gone(mark, 6.0)
+    assert process.wait() == -signal.SIGKILL
+    for pipe in (process.stdout, process.stderr):
+        assert pipe is not None
+        pipe.close()
+
+
+def test_who_was_started_by_another_process_is_known_by_its_birth(mark: str) -> None:
+    with subprocess.Popen(["sleep", mark], start_new_session=True) as other:
+        until(lambda: bool(alive(f"sleep {mark}")))
+        mistaken, right = Sessions(), Sessions()
+        when = born(other.pid)
+        assert when is not None
+        mistaken.take_over(other.pid, when - 1)
+        mistaken.close()
+        time.sleep(0.1)
+        assert other.poll() is None, "the number has a new owner"
+        right.take_over(other.pid, when)
+        right.close()
+        assert other.wait(5) == -signal.SIGTERM
+    assert born(other.pid) is None
