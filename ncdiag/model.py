@@ -334,6 +334,10 @@ class Progress:
     """False: /proc/PID/io could not be read, so `read_bytes`, `rchar` and `written_bytes` say nothing."""
     children_cpu_s: float = 0.0
     """CPU time of its helper children (compilers, loaders), which are not ranks themselves."""
+    woken: Optional[int] = None
+    """How often its main thread woke and went to sleep again in the part of the window in which nobody paused it; None where that is not known."""
+    own_rchar: int = 0
+    """Bytes that its main thread itself read."""
 
 
 @dataclass
@@ -356,7 +360,7 @@ class RankState:
     kernel_stack: List[str] = field(default_factory=list)
     age_s: Optional[float] = None
     threads: List[Dict[str, Any]] = field(default_factory=list)
-    """`{"name", "active", "main": bool, "frames": [Frame…]}`, innermost frame first."""
+    """`{"name", "active", "main": bool, "frames": [Frame…]}`, innermost frame first; `endless` where it sleeps in a call without a time limit."""
     stack_error: Optional[str] = None
     """Why there are no stacks, or none with native frames."""
     sockets: List[Socket] = field(default_factory=list)
@@ -390,6 +394,11 @@ class RankState:
     """How long nothing was written to its log; None where it has no log file."""
     lock: Dict[str, Any] = field(default_factory=dict)
     """The file lock that it waits for: `kind`, `file`, `holder` (pid, None where not known), `command`; empty where it waits for none."""
+    call: Dict[str, Any] = field(default_factory=dict)
+    """The system call that its main thread sleeps in: `name`, `left_s` (seconds that it lasts at most), `endless`, `sleeps`, and of one that reads `source`
+    (`file`, `terminal`, `writers`, `all`); empty where it sleeps in none, or that was not read."""
+    still_s: Optional[float] = None
+    """For how long no thread of it that runs the program has run, or nothing of it moved; None where that is not known."""
 
     def as_dict(self) -> Dict[str, Any]:
         """Plain JSON, which `from_dict` reads."""

@@ -173,6 +173,7 @@ class Node:
             within = state.progress
             if within is not None:
                 moved.gpu_memory_bytes, moved.gpu_utilisation = within.gpu_memory_bytes, within.gpu_utilisation
+                moved.woken = within.woken
             moved.frames_changed = bool(within and within.frames_changed) or (
                 frames != self._frames.get(state.pid) and bool(state.threads)
             )

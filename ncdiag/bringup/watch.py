@@ -240,6 +240,8 @@ class Watch:
         content = verdicts.content_of(
             answers, self.output, {"node": answers[0]["node"] if answers else None, "command": "bringup"}
         )
+        for state in content.states:
+            state.still_s = max(state.still_s or 0.0, quiet_s)
         verdict = content.verdict() if content.states else no_engine.verdict(answers)
         known, lost = self._seen.earlier, ray_ends.lost_node(answers)
         if lost is not None and (lost.confidence != "possible" or verdict.kind == "unknown"):

@@ -61,6 +61,8 @@ def rate(progress: Optional[Progress]) -> str:
     if progress.children_cpu_s / progress.window_s >= BUSY:
         parts.append(f"its helpers {progress.children_cpu_s / progress.window_s * 100:.0f} %")
     read = progress.read_bytes if progress.read_bytes >= MOVED_BYTES else progress.rchar
+    if 0 < progress.own_rchar < MOVED_BYTES and read < MOVED_BYTES:
+        parts.append(f"reads {progress.own_rchar / progress.window_s:.0f} bytes a second")
     for amount, verb in (
         (read, "reads"),
         (progress.written_bytes, "writes"),

@@ -12,6 +12,7 @@ from ncdiag.hang.remaining import remaining
 from ncdiag.hang.scene import Scene, View
 from ncdiag.model import Evidence
 from ncdiag.stages import steps
+from ncdiag.stages.order import PIPE
 
 _AT_WORK = ("program", "collective", "serving", "ready")
 _SLOW_BYTES_S = 100e6
@@ -92,9 +93,11 @@ def _lone(view: View) -> Claim:
 def _plainly(view: View) -> bool:
     """Whether it is plain that it moves, and not only woken now and then."""
     progress = view.state.progress
-    return progress is not None and bool(
-        activity.moves_data(progress) or activity.busy(progress) or progress.frames_changed
-    )
+    if progress is None:
+        return False
+    reads = view.waiting == PIPE and progress.own_rchar > 0
+    moves = activity.moves_data(progress) or activity.busy(progress) or bool(progress.frames_changed)
+    return view.turns or reads or moves
 
 
 def _words(moving: Sequence[View]) -> str:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Dict, List, Mapping, Optional, Sequence
 
+from ncdiag.hang import activity
 from ncdiag.hang.scene import Scene, View, look, what_state
-from ncdiag.model import Cause, Frame, RankState
+from ncdiag.model import Cause, Frame, Progress, RankState
 from ncdiag.processes.stacks import SPARED, python_frames
 from ncdiag.stages.match import Rule, first
 from ncdiag.stages.order import GPU, LOCK, ORDERS, PEERS, QUEUE, SOCKET, STORE, WORKERS
@@ -27,6 +28,7 @@ def make_scene(
     _find_idlers(views)
     _find_parents(views)
     _see_counts_move(views, ras or ())
+    _see_turns(views)
     sizes: Dict[int, int] = {}
     for view in views:
         if view.state.world_size:
@@ -90,6 +92,22 @@ def _see_counts_move(views: Sequence[View], reports: Sequence[Mapping[str, Any]]
         names = {(pid, view.rank) for pid in (view.state.pid, view.state.ns_pid)}
         if view.verdict in ("waiting", "stuck", "unknown") and view.rank is not None and names & moving:
             view.verdict = "progressing"
+
+
+def _see_turns(views: Sequence[View]) -> None:
+    """Who slept most of the time and yet woke, while everybody in a collective woke, too: collectives come to their end, one by one."""
+    members = [view for view in views if view.verdict in ("waiting", "stuck") and view.waiting != WORKERS]
+    peers = [view for view in members if view.waiting == PEERS]
+    if len(peers) != len([view for view in members if view.verdict == "waiting"]):
+        return
+    late = [view for view in members if view.verdict == "stuck"]
+    if peers and late and all(_woke(view.state.progress) for view in members):
+        for view in members:
+            view.verdict, view.turns = "progressing", True
+
+
+def _woke(progress: Optional[Progress]) -> bool:
+    return progress is not None and bool(progress.woken) and activity.cpu_share(progress) < activity.SPINNING
 
 
 def _find_lock_waiters(views: Sequence[View]) -> None:

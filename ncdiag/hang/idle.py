@@ -12,7 +12,7 @@ from ncdiag.hang.scene import Scene, View
 from ncdiag.model import Evidence, Frame
 from ncdiag.stages.idle import TASKS
 from ncdiag.stages.match import Rule, first
-from ncdiag.stages.order import GPU, LOCK, ORDERS, PEERS, PIPE, QUEUE, SLEEP, SOCKET, STORE, WAITING
+from ncdiag.stages.order import GPU, LOCK, ORDERS, PEERS, PIPE, QUEUE, SLEEP, SOCKET, STORE, TYPED, WAITING
 from ncdiag.stages.threads import frames_of, is_user, main_thread
 
 _RESULT = tuple(
@@ -66,7 +66,7 @@ def waits_by_nature(view: View) -> bool:
     """Whether a program may wait like this for as long as it likes: for a key, a signal, an event, a time."""
     if view.stage not in ("program", "unknown"):
         return False
-    if view.waiting in (None, SLEEP, PIPE, SOCKET):
+    if view.waiting in (None, SLEEP, PIPE, TYPED, SOCKET):
         return True
     return (
         view.waiting == LOCK and first([Rule("program", LOCK, (name,)) for name in _BY_NATURE], _main(view)) is not None

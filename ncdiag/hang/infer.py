@@ -48,6 +48,7 @@ RULES = (
     group_rules.different_calls,
     network_rules.silent_link,
     group_rules.behind,
+    rank_rules.stopped_launcher,
 )
 """Every rule sees the whole scene; of equally sure causes the earlier rule's comes first."""
 

@@ -8,6 +8,7 @@ from ncdiag import stages
 from ncdiag.hang import activity
 from ncdiag.hang.addresses import Picture
 from ncdiag.hang.claims import LIKELY, POSSIBLE, Claim, claim, names, only_wait, seen
+from ncdiag.hang.grounds import perhaps, stands
 from ncdiag.hang.idle import at_semaphore, in_a_group, unnamed, waits_by_nature, waits_for_a_result
 from ncdiag.hang.lock_rules import lock_of
 from ncdiag.hang.scene import Scene, View
@@ -84,7 +85,7 @@ def _together(stuck: List[View], waiting: List[View]) -> str:
     for view in stuck:
         told.setdefault(_does(view) + _on(view), []).append(view)
     parts = "; ".join(f"{names(views)} {text}" for text, views in told.items())
-    return f"{parts}; {only_wait(waiting)} for them"
+    return f"{parts}; {only_wait(waiting)} for them{_late(stuck[0], stands(stuck[0], waiting))}"
 
 
 def _suspect(scene: Scene, view: View, waiting: List[View]) -> Iterator[Claim]:
@@ -125,15 +126,16 @@ def _stuck(view: View, waiting: List[View], alone: bool) -> Claim:
     helped = view.waiting == CHILD and stages.stage(view.stage).works  # compilers and the like may wait themselves
     # a program of one process that waits in its own code may just be idle: nobody is held up
     idle = not waiting and view.stage in ("program", "unknown") and (view.state.world_size or 1) == 1
-    confidence = LIKELY if view.waiting is not None and (waiting or alone) and not helped and not idle else POSSIBLE
+    ground = stands(view, waiting)
+    known = view.waiting is not None and bool(waiting or alone) and not helped and not idle
     locked = [other for other in waiting if other.state.lock.get("holder") == view.state.pid]
     tail = f"; {only_wait(waiting)} for it" if waiting else ""
     if locked:
         tail = f"; it holds {lock_of(locked[0])}, and {only_wait(waiting)} for it"
     found = claim(
         _slug(view),
-        confidence,
-        f"{view.name} {_does(view)}{_on(view)}{tail}",
+        LIKELY if known and ground else POSSIBLE,
+        f"{view.name} {_does(view)}{_on(view)}{tail}" + (_late(view, ground) if waiting else ""),
         [seen(view), *_kernel(view)],
         culprits=[view],
         waits=_arrows(waiting, view),
@@ -143,6 +145,15 @@ def _stuck(view: View, waiting: List[View], alone: bool) -> Claim:
             "look at what it waits for, its stack says where; nothing shows that another process waits for it"
         )
     return found
+
+
+def _late(view: View, ground: str) -> str:
+    """Whether that is for good, as far as it is seen."""
+    if ground:
+        return f"; {ground}"
+    window_s = view.state.progress.window_s if view.state.progress is not None else 0.0
+    hint = perhaps(view)
+    return f": late or stuck, which a look of {window_s:.0f} s does not tell" + (f" ({hint})" if hint else "")
 
 
 def _slug(view: View) -> str:
@@ -172,7 +183,7 @@ def _busy(scene: Scene, view: View, waiting: List[View]) -> Iterator[Claim]:
         return
     if len(waiting) + 1 < len(scene.ranks) or view.stage not in ("program", "unknown") or not activity.busy(progress):
         return
-    still = progress.frames_changed is False
+    still = progress.frames_changed is False and bool(stands(view, waiting))
     yield claim(
         "rank-stuck-outside-collective",
         LIKELY if still else POSSIBLE,

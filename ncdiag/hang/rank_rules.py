@@ -14,25 +14,10 @@ from ncdiag.model import Evidence
 
 def stopped(scene: Scene, picture: Picture) -> Iterator[Claim]:
     """A process that is stopped, frozen or held by a debugger moves nothing, whatever its stack says."""
-    halted = [view for view in scene.views if view.verdict == "stopped"]
-    for view in halted:
-        how = view.state
-        text = (
-            "its cgroup is frozen"
-            if how.frozen
-            else f"debugger {how.tracer} holds it"
-            if how.tracer
-            else f"state {how.state}"
-        )
-        if view.state.role == "launcher" and any(rank.verdict != "dead" for rank in scene.ranks):
-            yield claim(
-                "rank-stopped",
-                POSSIBLE,
-                f"the launcher {view.name} is stopped ({text}); its ranks do not wait for it",
-                [Evidence(f"process {how.pid} on {how.node}", text)],
-                where={"node": how.node, "pid": how.pid},
-            )
+    for view in scene.views:
+        if view.verdict != "stopped" or _needed_no_more(scene, view):
             continue
+        how, text = view.state, _how(view)
         yield claim(
             "rank-stopped",
             SURE if how.state != "t" or how.tracer else LIKELY,
@@ -41,6 +26,31 @@ def stopped(scene: Scene, picture: Picture) -> Iterator[Claim]:
             culprits=[view],
             waits=_waits_for(scene, view),
         )
+
+
+def stopped_launcher(scene: Scene, picture: Picture) -> Iterator[Claim]:
+    """What started the ranks is stopped: they go on without it."""
+    for view in scene.views:
+        if view.verdict == "stopped" and _needed_no_more(scene, view):
+            how, text = view.state, _how(view)
+            yield claim(
+                "rank-stopped",
+                POSSIBLE,
+                f"the launcher {view.name} is stopped ({text}); its ranks do not wait for it",
+                [Evidence(f"process {how.pid} on {how.node}", text)],
+                where={"node": how.node, "pid": how.pid},
+            )
+
+
+def _needed_no_more(scene: Scene, view: View) -> bool:
+    return view.state.role == "launcher" and any(rank.verdict != "dead" for rank in scene.ranks)
+
+
+def _how(view: View) -> str:
+    state = view.state
+    if state.frozen:
+        return "its cgroup is frozen"
+    return f"debugger {state.tracer} holds it" if state.tracer else f"state {state.state}"
 
 
 def stopped_helper(scene: Scene, picture: Picture) -> Iterator[Claim]:

@@ -8,6 +8,7 @@ from ncdiag import stages
 from ncdiag.hang import activity
 from ncdiag.hang.claims import Claim, names, numbers
 from ncdiag.hang.fold import folds
+from ncdiag.hang.grounds import unsure
 from ncdiag.hang.lock_rules import lock_in_words
 from ncdiag.hang.remaining import remaining
 from ncdiag.hang.scene import Scene, View
@@ -45,6 +46,19 @@ def _kind(scene: Scene, first: Claim) -> str:
     if slug in ("unresolved", "ptrace-denied"):
         return "unknown"
     return "hang" if any(view.verdict in ("waiting", "stuck", "stopped") for view in scene.views) else "failed"
+
+
+LONGEST_S = 60
+"""The longest window of a dump."""
+
+
+def _to_tell_late_from_stuck(scene: Scene) -> List[str]:
+    window_s = max((view.state.progress.window_s for view in scene.views if view.state.progress is not None), default=0)
+    longer = next((seconds for seconds in (20, LONGEST_S) if seconds > 2 * window_s), None)
+    steps = [f"a longer look, to tell late from stuck: --window {longer}"] if longer else []
+    if not scene.flight and any("DEBUG_INFO_PIPE_FILE" in name for view in scene.views for name in view.state.settings):
+        steps.append("what the ranks counted themselves, twice a minute apart: --ask-recorder")
+    return steps
 
 
 def _row(view: View, culprit: bool, waits: Sequence[Wait]) -> RankVerdict:
@@ -110,6 +124,8 @@ def _next(scene: Scene, first: Claim) -> List[str]:
         steps.append(f"stacks of {names(denied)} ({denied[0].state.stack_error or 'none were read'})")
     if any(view.state.progress is None for view in scene.ranks if view.verdict != "dead"):
         steps.append("a dump with a window (--window 3) to tell slow from stuck")
+    if first.cause.confidence == "possible" and any(map(unsure, first.culprits)):
+        steps += _to_tell_late_from_stuck(scene)
     group = len(scene.views) > 1 or any(view.rank is not None for view in scene.views)
     if group and not any(view.state.sockets for view in scene.views):
         steps.append("sockets of the ranks, from inside their network namespace")

@@ -8,7 +8,7 @@ from typing import Any, List, Mapping, Optional, Sequence, Set
 from ncdiag import stages
 from ncdiag.hang import activity
 from ncdiag.model import Cause, Progress, RankState
-from ncdiag.stages.order import DISK, DNS, GPU, HUB, LOCK, ON_OTHERS, PEERS, PIPE, WORKERS
+from ncdiag.stages.order import DISK, DNS, GPU, HUB, LOCK, ON_OTHERS, PEERS, PIPE, SLEEP, TYPED, WORKERS
 from ncdiag.stages.waits import wait_of_kernel
 
 MANAGERS = ("api-server", "engine-core", "headless", "launcher")
@@ -28,6 +28,8 @@ class View:
     """One of `verdict.STATES`."""
     rank: Optional[int] = None
     """Its number: what the process says, or the only one left for a process that ended."""
+    turns: bool = False
+    """Whether it woke, as everybody did that waits for it: together they get on."""
 
     @property
     def name(self) -> str:
@@ -97,12 +99,24 @@ class Scene:
 def look(state: RankState) -> View:
     """Stage and state of one process."""
     match = stages.stage_of_threads(state.threads, state.role)
-    waiting = match.waiting or wait_of_kernel(state.wchan, state.syscall, state.kernel_stack)
+    waiting = match.waiting or _wait_of_call(state)
     if match.stage == "unknown":
         logged = stages.stage_of_log(state.log_tail)
         if logged:
             match = stages.StageMatch(logged, None, None, "its last log line")
     return View(state, match, waiting, what_state(state, match, waiting), state.rank)
+
+
+def _wait_of_call(state: RankState) -> Optional[str]:
+    """What the kernel says that it waits for."""
+    source = state.call.get("source") or {}
+    if source.get("terminal"):
+        return TYPED
+    if "writers" in source:
+        return PIPE
+    if state.call.get("sleeps"):
+        return SLEEP
+    return wait_of_kernel(state.wchan, state.call.get("name") or state.syscall, state.kernel_stack)
 
 
 def what_state(state: RankState, match: stages.StageMatch, waiting: Optional[str]) -> str:
@@ -118,6 +132,8 @@ def what_state(state: RankState, match: stages.StageMatch, waiting: Optional[str
         return "unknown"
     if letter == "R" and waiting is None and activity.cpu_share(progress) >= activity.WOKEN:
         return "progressing"  # it would run more if others let it
+    if waiting == PIPE and progress.own_rchar > 0:
+        return "progressing"  # a line now and then
     if _moves(progress) or (progress.frames_changed and (waiting not in _FOR_GOOD or match.waiting is None)):
         return "progressing"
     return "stuck" if match.stage != "unknown" or waiting is not None else "unknown"
@@ -132,7 +148,7 @@ def _takes_turns(waiting: Optional[str], letter: str, progress: Progress) -> boo
     return bool(progress.frames_changed) or (waiting == PEERS and letter == "S" and share < activity.SPINNING)
 
 
-_FOR_GOOD = (DNS, LOCK, PIPE, DISK)
+_FOR_GOOD = (DNS, LOCK, PIPE, TYPED, DISK)
 """Waits in which a stack that changes means a retry, not work."""
 
 

@@ -11,13 +11,12 @@ from dataclasses import dataclass, field
 
 from ncdiag import redact
 from ncdiag.host import Host, HostError
-from ncdiag.processes.proc import status_fields
+from ncdiag.processes import pipes
 
 TAIL_BYTES = 256 << 10
 HEAD_BYTES = 64 << 10
 LINES = 60
 LINE_LENGTH = 2000
-_PIPE = re.compile(r"pipe:\[\d+\]$")
 _CONTAINER = re.compile(r"\b([0-9a-f]{64})\b")
 
 
@@ -45,7 +44,7 @@ def find(host: Host, pid: int, relatives: Iterable[int] = ()) -> Log:
             return Log(error=f"its output cannot be followed ({error.reason})")
         if target.startswith("/") and not target.startswith("/dev/"):
             return _read(f"/proc/{pid}/fd/{descriptor}", target)
-        if _PIPE.match(target):
+        if pipes.PIPE.match(target):
             for path, name in _behind_pipe(host, target, pid, relatives):
                 return _read(path, name)
             kinds.append("a pipe")
@@ -65,11 +64,13 @@ def _behind_pipe(host: Host, pipe: str, pid: int, relatives: Iterable[int]) -> I
         if reader == pid:
             continue
         links = dict(_links(host, reader))
-        if not any(target == pipe and _mode(host, reader, number) == os.O_RDONLY for number, target in links.items()):
+        if not any(
+            target == pipe and pipes.mode(host, reader, number) == os.O_RDONLY for number, target in links.items()
+        ):
             continue
         for number, target in links.items():
             regular = target.startswith("/") and not target.startswith("/dev/") and not target.endswith(" (deleted)")
-            if number != "2" and regular and _mode(host, reader, number) in (os.O_WRONLY, os.O_RDWR):
+            if number != "2" and regular and pipes.mode(host, reader, number) in pipes.WRITES:
                 yield f"/proc/{reader}/fd/{number}", target
 
 
@@ -83,14 +84,6 @@ def _links(host: Host, pid: int) -> Iterator[tuple[str, str]]:
             yield name, host.link(f"/proc/{pid}/fd/{name}")
         except HostError:
             continue
-
-
-def _mode(host: Host, pid: int, descriptor: str) -> int:
-    try:
-        flags = status_fields(host, f"/proc/{pid}/fdinfo/{descriptor}").get("flags", "0")
-    except HostError:
-        return -1
-    return int(flags, 8) & os.O_ACCMODE
 
 
 def _container_log(host: Host, pid: int) -> str | None:

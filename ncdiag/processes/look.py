@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ncdiag.model import RankState
-from ncdiag.processes import kernel, logtail, progress, stacks
+from ncdiag.processes import kernel, logtail, progress, pulse, stacks
 from ncdiag.processes.family import Member
 
 WINDOW_S = 3.0
@@ -39,6 +39,10 @@ class Look:
     state: RankState
     kernel: kernel.KernelFacts = field(default_factory=kernel.KernelFacts)
     counters: progress.Counters | None = None
+    still_s: dict[int, float] = field(default_factory=dict)
+    """Thread id -> seconds in which it has not run, before anything was read of it."""
+    pulse: pulse.Pulse | None = None
+    """Taken when the stacks of the first look were read."""
     first: stacks.Stacks = field(default_factory=stacks.Stacks)
     gpu_bytes: int = 0
     done: bool = False

@@ -39,6 +39,8 @@ class Counters:
     """What write() was given: pages that are dirty already, and file systems in memory, are in no other counter."""
     io_known: bool = False
     children_cpu_s: float = 0.0
+    own_rchar: int = 0
+    """/proc/PID/task/PID/io rchar: what the main thread read."""
 
 
 def _stat_numbers(host: Host, pid: int) -> list[int]:
@@ -69,6 +71,7 @@ def look(host: Host, pid: int, helpers: Sequence[int] = ()) -> Counters | None:
             int(fields[name]) for name in ("read_bytes", "rchar", "write_bytes", "wchar")
         )
         counters.io_known = True
+        counters.own_rchar = int(status_fields(host, f"/proc/{pid}/task/{pid}/io")["rchar"])
     except (HostError, KeyError, ValueError):
         pass
     return counters
@@ -94,4 +97,5 @@ def between(first: Counters, second: Counters) -> Progress:
         growth,
         faults,
         children_cpu_s=round(max(second.children_cpu_s - first.children_cpu_s, 0.0), 3),
+        own_rchar=max(second.own_rchar - first.own_rchar, 0),
     )

@@ -15,10 +15,11 @@ from typing import Any
 
 from ncdiag.host import Host, HostError
 from ncdiag.model import Progress, RankState
-from ncdiag.processes import gpu, kernel, locks, logs, logtail, progress, ranks, sockets, stacks
+from ncdiag.processes import calls, gpu, kernel, locks, logs, logtail, pipes, progress, pulse, ranks, sockets, stacks
 from ncdiag.processes.family import Family, find
 from ncdiag.processes.look import MANAGERS, NATIVE_OVER_S, Look, Options, Sample
 from ncdiag.processes.settings import node_of, settings_of
+from ncdiag.stages.threads import frames_of, is_user
 
 
 class Sampler:
@@ -65,6 +66,7 @@ class Sampler:
             look = self.looks[pid] = Look(member, state)
             look.counters = progress.look(self._host, pid, [helper.pid for helper in member.helpers])
             look.kernel = kernel.look(self._host, pid)
+            look.still_s, state.call = pulse.still_s(self._host, pid, look.kernel.threads), calls.read(self._host, pid)
             self._sockets(look, tables)
             look.gpu_bytes = self._gpu(look, found)
         self.logs = logs.read(self._host, self.looks)
@@ -91,6 +93,8 @@ class Sampler:
         self._each(self.looks.values(), self._read_first)
         if self._options.native != "none":
             self._each(self._chosen(), self._read_native)
+        for look in self.looks.values():
+            look.pulse = pulse.take(self._host, look.state.pid)
         time.sleep(max(end - time.monotonic(), 0.0))
         found, tables = gpu.look(), sockets.Tables(self._host)
         for look in self.looks.values():
@@ -209,6 +213,7 @@ class Sampler:
         changed = look.state.progress.frames_changed if look.state.progress else None
         look.state.progress = progress.between(look.counters, second)
         look.state.progress.frames_changed = changed
+        look.state.progress.woken = pulse.woken(look.pulse, pulse.take(self._host, look.state.pid))
         before = look.gpu_bytes
         if self._gpu(look, found):
             look.state.progress.gpu_memory_bytes = look.state.gpu["memory_bytes"] - before
@@ -229,11 +234,15 @@ class Sampler:
             facts.syscall,
             facts.stack,
         )
+        self._call(state, facts.state)
         state.tracer = None if facts.sampled else facts.tracer
         state.frozen, state.ns_pid = facts.frozen, facts.ns_pid
         state.threads, state.stack_error, state.variables = look.first.threads, look.first.error, look.first.variables
         for thread in state.threads:
             thread["state"] = facts.threads.get(thread["tid"], "")
+            if not thread["main"] and calls.read(self._host, state.pid, thread["tid"]).get("endless"):
+                thread["endless"] = True
+        state.still_s = _still_s(look)
         if state.rank is None and state.variables:
             ranks.from_variables(state)
         if state.rank is None and not self._options.variables and _is_in_a_group(state):
@@ -242,6 +251,23 @@ class Sampler:
             )
         if state.role == "launcher" and _is_in_a_group(state):
             state.role = "script"
+
+    def _call(self, state: RankState, letter: str) -> None:
+        """The call that it is in now; one that a read of its stack restarted is the one of the first look."""
+        now = calls.read(self._host, state.pid)
+        if now.get("name") != calls.RESTARTED:
+            state.call = now
+        elif state.call.get("left_s"):
+            state.call["left_s"] = max(state.call["left_s"] - (state.progress.window_s if state.progress else 0.0), 0.0)
+        if "descriptor" in state.call and letter in ("S", "D"):
+            state.call["source"] = pipes.source(self._host, state.pid, state.call.pop("descriptor"))
+
+
+def _still_s(look: Look) -> float | None:
+    """Of its main thread and those in code of the program: how long none of them has run."""
+    own = [thread for thread in look.state.threads if thread["main"] or any(map(is_user, frames_of(thread)))]
+    known = [look.still_s.get(thread["tid"]) for thread in own]
+    return min((seconds for seconds in known if seconds is not None), default=None) if None not in known else None
 
 
 def _polls_lock_file(state: RankState) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import re
 from dataclasses import dataclass
-from typing import Iterable, Optional, Sequence, Tuple
+from typing import FrozenSet, Iterable, Optional, Sequence, Tuple
 
 from ncdiag.model import Frame
 
@@ -32,6 +32,11 @@ class Rule:
     """`function@path`: `*` in the path stands for anything, an empty path for every file; `~function` a native one;
     `*` as the function stands for any function of that file, but not while a module is imported."""
     detail: str = ""
+
+    @functools.cached_property
+    def names(self) -> FrozenSet[str]:
+        """Functions that a stack must have for the rule to fit."""
+        return frozenset(pattern.partition("@")[0].lstrip("~") for pattern in self.frames) - {"*"}
 
     def find(self, stack: Sequence[Frame]) -> Optional[Frame]:
         """The frame of the first pattern, None unless all patterns are there."""
@@ -66,8 +71,9 @@ def _native(frame: Frame) -> bool:
 
 def first(rules: Iterable[Rule], stack: Sequence[Frame]) -> Optional[Tuple[Rule, Frame]]:
     """The first rule that fits, with the frame that it rests on."""
+    names = {frame.name for frame in stack} | {function(frame.name) for frame in stack}
     for rule in rules:
-        frame = rule.find(stack)
+        frame = rule.find(stack) if rule.names <= names else None
         if frame is not None:
             return rule, frame
     return None

@@ -76,12 +76,13 @@ def describe(name: str) -> str:
 
 # What a process waits for. The first group waits for others and so is never the culprit by itself.
 STORE, PEERS, QUEUE, WORKERS, ENGINE, ORDERS, GPU = "store", "peers", "queue", "workers", "engine", "orders", "gpu"
-CLUSTER, HUB, DISK, LOCK, PIPE, DNS, CHILD, SLEEP, SOCKET = (
+CLUSTER, HUB, DISK, LOCK, PIPE, TYPED, DNS, CHILD, SLEEP, SOCKET = (
     "cluster",
     "hub",
     "disk",
     "lock",
     "pipe",
+    "typed",
     "dns",
     "child",
     "sleep",
@@ -104,6 +105,7 @@ WAITING = {
     DISK: "a file",
     LOCK: "a lock",
     PIPE: "a pipe or local socket",
+    TYPED: "somebody to type",
     DNS: "a name look-up",
     CHILD: "a child process",
     SLEEP: "a sleep to end",

@@ -447,10 +447,11 @@ STEPS = ["[rank0] epoch 0 step 4 loss 8.2", "[rank0] epoch 0 step 5 loss 8.1"]
     [
         (2.0, STEPS, "slow-not-hung", "likely"),
         (40.0, STEPS, "rank-stuck-outside-collective", "likely"),
-        (2.0, STEPS[:1], "rank-stuck-outside-collective", "likely"),
-        (2.0, ["attempt 4/60: waiting", "attempt 5/60: waiting"], "rank-stuck-outside-collective", "likely"),
+        (2.0, STEPS[:1], "rank-stuck-outside-collective", "possible"),
+        (40.0, STEPS[:1], "rank-stuck-outside-collective", "possible"),
+        (2.0, ["attempt 4/60: waiting", "attempt 5/60: waiting"], "rank-stuck-outside-collective", "possible"),
     ],
-    ids=["counts-on", "long-ago", "one-step", "tries"],
+    ids=["counts-on", "long-ago", "one-step", "says-little", "tries"],
 )
 def test_a_job_whose_log_counts_on_during_the_look_is_slow(
     silent_s: float, lines: list[str], cause: str, confidence: str

@@ -1,0 +1,150 @@
+"""The system call that a thread sleeps in: which one it is, and how long it may last at most.
+
+Source: /proc/PID/syscall (proc(5)): number and arguments; time limits that are behind a pointer are read from /proc/PID/mem, which nobody is
+paused for. Numbers: arch/x86/entry/syscalls/syscall_64.tbl and include/uapi/asm-generic/unistd.h of Linux.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import struct
+import time
+from typing import Any, Dict, List, Optional
+
+from ncdiag.host import Host, HostError
+
+_X86 = {
+    0: "read",
+    1: "write",
+    2: "open",
+    7: "poll",
+    23: "select",
+    34: "pause",
+    35: "nanosleep",
+    42: "connect",
+    43: "accept",
+    44: "sendto",
+    45: "recvfrom",
+    47: "recvmsg",
+    61: "wait4",
+    72: "fcntl",
+    73: "flock",
+    74: "fsync",
+    128: "rt_sigtimedwait",
+    130: "rt_sigsuspend",
+    202: "futex",
+    219: "restart_syscall",
+    230: "clock_nanosleep",
+    232: "epoll_wait",
+    247: "waitid",
+    257: "openat",
+    270: "pselect6",
+    271: "ppoll",
+    281: "epoll_pwait",
+    288: "accept4",
+}
+_GENERIC = {
+    22: "epoll_pwait",
+    25: "fcntl",
+    32: "flock",
+    56: "openat",
+    63: "read",
+    64: "write",
+    72: "pselect6",
+    73: "ppoll",
+    82: "fsync",
+    95: "waitid",
+    98: "futex",
+    101: "nanosleep",
+    115: "clock_nanosleep",
+    128: "restart_syscall",
+    133: "rt_sigsuspend",
+    137: "rt_sigtimedwait",
+    202: "accept",
+    203: "connect",
+    206: "sendto",
+    207: "recvfrom",
+    212: "recvmsg",
+    242: "accept4",
+    260: "wait4",
+}
+NUMBERS = {"x86_64": _X86, "aarch64": _GENERIC, "riscv64": _GENERIC}
+_RELATIVE = {"select": 4, "pselect6": 4, "nanosleep": 0, "ppoll": 2, "rt_sigtimedwait": 2}
+"""Call -> place of the argument that points to how long it may last; a null pointer: without end."""
+_MILLISECONDS = {"poll": 2, "epoll_wait": 3, "epoll_pwait": 3}
+"""Call -> place of the argument that says so itself; negative: without end."""
+_ENDLESS = ("pause", "rt_sigsuspend", "read", "wait4", "waitid", "flock", "accept", "accept4")
+_SLEEPS, _SELECTS = ("nanosleep", "clock_nanosleep"), ("select", "pselect6")
+_ABSTIME = 1
+_FUTEX_WAIT_BITSET, _FUTEX_REALTIME = 9, 256
+RESTARTED = "restart_syscall"
+"""The call goes on after a pause, as one to read its stack is; which one it is does not stand there any more."""
+
+
+def read(host: Host, pid: int, tid: Optional[int] = None) -> Dict[str, Any]:
+    """`name`, and what is known of `descriptor` (that it reads from), `left_s` (seconds that it lasts at most; of a limit that is relative, those
+    that it lasts from its beginning), `endless` (True: without a limit), `sleeps` (True: for nothing but time to pass). Empty where it runs, or where that may not be read."""
+    try:
+        words = host.read(f"/proc/{pid}/task/{tid or pid}/syscall", 4096).split()
+        number, arguments = int(words[0]), [int(word, 16) for word in words[1:7]]
+    except (HostError, ValueError, IndexError):
+        return {}
+    name = NUMBERS.get(platform.machine(), {}).get(number)
+    if name is None or len(arguments) < 6:
+        return {}
+    found: Dict[str, Any] = {"name": name}
+    if name == "read":
+        found["descriptor"] = arguments[0]
+    if name in _SLEEPS or (name in _SELECTS and not any(arguments[1:4])):
+        found["sleeps"] = True
+    limit = _limit(pid, name, arguments)
+    if limit is not None and limit < 0:
+        found["endless"] = True
+    elif limit is not None:
+        found["left_s"] = round(limit, 3)
+    return found
+
+
+def _limit(pid: int, name: str, arguments: List[int]) -> Optional[float]:
+    """Seconds; negative: without end; None: not known."""
+    if name in _ENDLESS:
+        return -1.0
+    if name in _MILLISECONDS:
+        shown = struct.unpack("<i", struct.pack("<I", arguments[_MILLISECONDS[name]] & 0xFFFFFFFF))[0]
+        return shown / 1000
+    if name in _RELATIVE:
+        place = arguments[_RELATIVE[name]]
+        return _seconds(pid, place, 1e-6 if name == "select" else 1e-9) if place else -1.0
+    if name == "clock_nanosleep":
+        until = _seconds(pid, arguments[2])
+        return _left(until, arguments[0] == 0) if arguments[1] & _ABSTIME else until
+    if name == "futex":
+        operation, place = arguments[1] & 0xFFFFFFFF, arguments[3]
+        if not place:
+            return -1.0
+        until = _seconds(pid, place)
+        return _left(until, bool(operation & _FUTEX_REALTIME)) if operation & 0x7F == _FUTEX_WAIT_BITSET else until
+    return None
+
+
+def _left(until: Optional[float], real: bool) -> Optional[float]:
+    return None if until is None else max(until - (time.time() if real else time.monotonic()), 0.0)
+
+
+def _seconds(pid: int, place: int, unit: float = 1e-9) -> Optional[float]:
+    """The `struct timespec` (or, by `unit`, timeval) at an address of `pid`; None where its memory may not be read."""
+    try:
+        descriptor = os.open(f"/proc/{pid}/mem", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        raw = os.pread(descriptor, 16, place)
+    except (OSError, OverflowError):
+        return None
+    finally:
+        os.close(descriptor)
+    if len(raw) != 16:
+        return None
+    seconds, part = struct.unpack("<qq", raw)
+    return seconds + part * unit

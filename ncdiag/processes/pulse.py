@@ -1,0 +1,66 @@
+"""The pulse of a main thread: whether it woke in a while, what it read itself, and for how long it has not run at all.
+
+A process that sleeps 5 s in every step and one that sleeps for good look the same for 3 s. They differ in how long the thread has been asleep,
+and in whether those that wait for it wake in between.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Dict, Mapping, Optional
+
+from ncdiag.host import Host, HostError
+from ncdiag.processes.proc import status_fields
+
+QUIET_S = 0.5
+"""Seconds without a pause for a stack below which a count of wake-ups says nothing; the pause itself wakes a thread."""
+_LAST_RUN = "se.exec_start"
+
+
+@dataclass
+class Pulse:
+    """One look at a main thread."""
+
+    at: float
+    """`time.monotonic()`."""
+    sleeps: int
+    """/proc/PID/task/PID/status voluntary_ctxt_switches: how often it went to sleep."""
+
+
+def take(host: Host, pid: int) -> Optional[Pulse]:
+    """None where it is gone, or the kernel does not say."""
+    try:
+        return Pulse(
+            time.monotonic(), int(status_fields(host, f"/proc/{pid}/task/{pid}/status")["voluntary_ctxt_switches"])
+        )
+    except (HostError, KeyError, ValueError):
+        return None
+
+
+def woken(first: Optional[Pulse], second: Optional[Pulse]) -> Optional[int]:
+    """How often it woke and went to sleep again in between; None where that was too short, or not read."""
+    if first is None or second is None or second.at - first.at < QUIET_S:
+        return None
+    return max(second.sleeps - first.sleeps, 0)
+
+
+def still_s(host: Host, pid: int, threads: Mapping[int, str]) -> Dict[int, float]:
+    """Thread id -> seconds in which it has not run, by the scheduler's own clock (/proc/PID/task/TID/sched). `threads`: thread id -> state letter;
+    those that run, and where the kernel does not say, are left out."""
+    now = _last_run(host, "/proc/thread-self/sched")
+    if now is None:
+        return {}
+    last = {tid: _last_run(host, f"/proc/{pid}/task/{tid}/sched") for tid, letter in threads.items() if letter in "SD"}
+    return {tid: round(max(now - at, 0.0) / 1000, 1) for tid, at in last.items() if at is not None}
+
+
+def _last_run(host: Host, path: str) -> Optional[float]:
+    """Milliseconds of the scheduler's clock; that of a thread that runs is now."""
+    try:
+        for line in host.read(path, 65536).splitlines():
+            if line.startswith(_LAST_RUN):
+                return float(line.rpartition(":")[2])
+    except (HostError, ValueError):
+        pass
+    return None
