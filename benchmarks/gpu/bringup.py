@@ -126,7 +126,7 @@ def main() -> int:
     parser.add_argument("--vllm", required=True, help="vLLM's program")
     parser.add_argument("--python", default=sys.executable, help="an interpreter with vLLM")
     parser.add_argument("--until", type=float, default=400, help="seconds after which no further case is started")
-    options = parser.parse_args()
+    options = parser.parse_intermixed_args()
     os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_OFFLINE="1", VLLM_NO_USAGE_STATS="1", DO_NOT_TRACK="1")
     if lacks(options.python, "flashinfer"):
         for name, value in WITHOUT_FLASHINFER.items():

@@ -26,7 +26,7 @@ from ncdiag.bandwidth import worker  # noqa: E402
 
 OPS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv")
 SIZES = tuple(1 << power for power in range(3, 27))
-BATCHES, BATCH_S = 7, 0.01
+BATCHES, BATCH_S, BURST = 7, 0.01, 20
 
 
 def captured(operation: Callable[[], Any]) -> Callable[[], None]:
@@ -52,25 +52,26 @@ def cpu_s(group: worker.Group, operation: Callable[[], Any]) -> float:
     """Seconds that the CPU takes for one launch, where the GPU need not be waited for."""
     group.wait()
     began = time.perf_counter()
-    for _ in range(worker.GRAPHED):
+    for _ in range(BURST):
         operation()
     taken = time.perf_counter() - began
     group.wait()
-    return group.agree(taken / worker.GRAPHED)[0]
+    return group.agree(taken / BURST)[0]
 
 
 def compare(group: worker.Group, op: str, size: int, in_place: bool) -> dict[str, Any]:
     case = worker.Case(group, op, size, in_place, 1)
     job = {"warmup": 5, "precision": 0.01, "budget_s": 0.3, "check": False}
     row = worker.measure(group, case, job)
+    mean_s = group.agree(row["mean_s"])[0]  # of all ranks, so that all launch as many
     case.fill()
-    count = max(min(int(BATCH_S / row["mean_s"]), 200), worker.GRAPHED)
+    count = max(min(int(BATCH_S / mean_s), 200), BURST)
     graph = captured(case.operation)
     found = {
         "eager_us": timed(group, case.operation, count),
         "cpu_us": cpu_s(group, case.operation),
-        "graph_us": timed(group, graph, max(count // worker.GRAPHED, 1)) / worker.GRAPHED,
-        "mean_us": group.agree(row["mean_s"])[0],
+        "graph_us": timed(group, graph, count // worker.GRAPHED) / worker.GRAPHED,
+        "mean_us": mean_s,
     }
     if op == "all_reduce" and in_place:
         reduce = worker.out_of_place(group)
@@ -81,7 +82,7 @@ def compare(group: worker.Group, op: str, size: int, in_place: bool) -> dict[str
         raw()
         graph = captured(raw)
         found["raw_us"] = timed(group, raw, count)
-        found["raw_graph_us"] = timed(group, graph, max(count // worker.GRAPHED, 1)) / worker.GRAPHED
+        found["raw_graph_us"] = timed(group, graph, count // worker.GRAPHED) / worker.GRAPHED
     said = {name: round(seconds * 1e6, 2) for name, seconds in found.items()}
     best = min(said["eager_us"], said["graph_us"])
     return {"op": op, "size": size, "in_place": in_place, "chosen": "graph" if row["graph"] else "eager",
@@ -89,7 +90,7 @@ def compare(group: worker.Group, op: str, size: int, in_place: bool) -> dict[str
 
 
 def rank(options: argparse.Namespace) -> None:
-    job = {"rank": options.rank, "world": options.ranks, "device": options.rank, "backend": "nccl", "timeout_s": 60}
+    job = {"rank": options.rank, "world": options.ranks, "device": options.rank, "backend": "nccl", "timeout_s": 20}
     job.update(store={"host": "127.0.0.1", "port": options.port}, dtype="float32")
     group = worker.Group(job, lambda message: None)
     rows = []
@@ -127,13 +128,15 @@ def main() -> int:
         for number in range(options.ranks)
     ]
     try:
-        failed = [process.wait(400) for process in started]
+        while any(process.poll() is None for process in started) and not any(process.poll() for process in started):
+            time.sleep(0.2)
     finally:
         for process in started:
             process.kill()
-    if not any(failed):
+    failed = any(process.wait() for process in started)
+    if not failed:
         table(json.loads(options.out.read_text()))
-    return max(failed)
+    return int(failed)
 
 
 if __name__ == "__main__":

@@ -390,7 +390,7 @@ def main() -> int:
     parser.add_argument("--slow", type=float, default=1.0, help="factor on all waits")
     parser.add_argument("--seats", type=int, default=4, help="engines at a time")
     parser.add_argument("--until", type=float, default=330, help="seconds after which no further case is started")
-    options = parser.parse_args()
+    options = parser.parse_intermixed_args()
     options.model = str(Path(options.model).resolve())
     options.vllm = options.vllm or str(Path(options.python).parent / "vllm")
     options.folder.mkdir(parents=True, exist_ok=True)

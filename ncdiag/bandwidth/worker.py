@@ -48,8 +48,8 @@ BATCH_S = 0.03
 GRAPH_BELOW_S = 1e-3
 """Operations on GPUs that take less are tried as CUDA graphs too, as an engine launches its decode steps: else it may be the CPU that is measured."""
 SETTLE_BELOW_S = 0.05
-GRAPHED = 20
-"""Operations of one graph."""
+GRAPHED = 5
+"""Operations of one graph. NCCL records an event in it for each (NCCL_GRAPH_MIXING_SUPPORT), and those hold long rows of nothing but operations up."""
 CHECK_CHUNK = 1 << 22
 """Elements that are compared at a time, so that checking needs little memory."""
 TCP_INFO_BYTES = 232
@@ -128,8 +128,8 @@ class Group:
         self.torch.cuda.synchronize()
         return float(begin.elapsed_time(end)) / 1000
 
-    def graph(self, operation: Callable[[], Any]) -> Optional[Callable[[], None]]:
-        """GRAPHED operations as one launch; None where one of the ranks cannot, or where launching them one by one is faster."""
+    def graph(self, operation: Callable[[], Any], count: int) -> Optional[Callable[[], None]]:
+        """GRAPHED operations as one launch; None where one of the ranks cannot, or where launching `count` of them one by one is faster."""
         torch = self.torch
         try:
             graph = torch.cuda.CUDAGraph()
@@ -142,7 +142,10 @@ class Group:
             return None
         replay: Callable[[], None] = graph.replay
         replay()
-        together, apart = self.agree(self.total(replay, 4) / 4, self.total(operation, GRAPHED))
+        rounds = max(count // GRAPHED, 1)
+        together, apart = self.agree(
+            self.total(replay, rounds) / rounds / GRAPHED, self.total(operation, count) / count
+        )
         return replay if together < apart else None
 
     def time(self, operation: Callable[[], Any], count: int) -> List[float]:
@@ -352,21 +355,19 @@ def measure(group: Group, case: Case, job: Dict[str, Any]) -> Dict[str, Any]:
     if group.cuda and each < SETTLE_BELOW_S:  # the last connections may have been made just now
         each = group.agree(group.total(case.operation, 5) / 5)[0]
     batch = int(min(max(BATCH_S / max(each, 1e-7), 1), 200))
-    launch = group.graph(case.operation) if group.cuda and each < GRAPH_BELOW_S else None
-    whole = group.cuda and launch is None
+    launch = group.graph(case.operation, batch) if group.cuda and each < GRAPH_BELOW_S else None
+    run, held = (launch, GRAPHED) if launch else (case.operation, 1)
+    launches = max(batch // held, 1)
     tcp = tcp_totals()
     samples: List[float] = []
     means: List[float] = []
     spread = math.inf
     began = time.perf_counter()
     while len(means) < BATCHES[1]:
-        if whole:
-            means.append(group.total(case.operation, batch) / batch)
-        elif launch:
-            taken = [seconds / GRAPHED for seconds in group.time(launch, max(batch // 4, 1))]
+        if group.cuda:
+            means.append(group.total(run, launches) / launches / held)
         else:
-            taken = group.time(case.operation, batch)
-        if not whole:
+            taken = group.time(run, batch)
             samples += taken
             means.append(sum(taken) / len(taken))
         spread = half_width(means)
@@ -375,8 +376,8 @@ def measure(group: Group, case: Case, job: Dict[str, Any]) -> Dict[str, Any]:
             len(means) >= 2 and spent > float(job["budget_s"])
         ):
             break
-    if whole:  # what is noted between operations holds them up by microseconds, so that these do not count for the mean
-        samples = group.time(case.operation, batch)
+    if group.cuda:  # noting the time between operations holds them up by microseconds: these do not count for the mean
+        samples = [seconds / held for seconds in group.time(run, batch)]
     lost = {name: value - tcp[name] for name, value in tcp_totals().items()}
     row = {
         "event": "row",
