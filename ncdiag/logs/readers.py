@@ -15,6 +15,7 @@ from ncdiag.logs.pasted.limits import Limits
 from ncdiag.logs.pasted.paused import Paused
 from ncdiag.logs.pasted.pings import Pings
 from ncdiag.logs.pasted.pods import Pods
+from ncdiag.logs.pasted.ports import Ports
 from ncdiag.logs.pasted.query import LinkWidths, Query
 from ncdiag.logs.pasted.services import Services
 from ncdiag.logs.pasted.smi import Smi
@@ -56,6 +57,7 @@ class Readers:
             FileSystems(),
             Links(),
             Pings(),
+            Ports(),
             LinkWidths(),
             Paused(),
         )

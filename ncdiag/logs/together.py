@@ -46,6 +46,7 @@ def refine(
     _head_reached(signals, readers)
     _dead_by_word(signals)
     _node_gone(signals)
+    _filtered(signals)
     signals.extend(
         [*_left_over(signals, readers), *_waited_for_load(signals, readers), *_waited_for_work(signals, readers)]
     )
@@ -219,6 +220,19 @@ def _node_gone(signals: Sequence[Signal]) -> None:
     for signal in signals:
         if signal.cause == "killed-by-scheduler" and signal.evidence and _TAKEN_OFF.search(signal.evidence[0].text):
             signal.says = min(signal.says, Says.HINT)
+
+
+def _filtered(signals: Sequence[Signal]) -> None:
+    """A filter is known, and a connection was not answered: that is no condition that may be harmless."""
+    asked = any(
+        signal.says is Says.SYMPTOM
+        and "bootstrap-blocked-firewall" in signal.candidates
+        and signal.order < STANDING - 9
+        for signal in signals
+    )
+    for signal in signals:
+        if asked and signal.cause == "bootstrap-blocked-firewall" and signal.condition and signal.says is Says.HINT:
+            signal.says, signal.condition = Says.STRONG, False
 
 
 def _left_over(signals: Sequence[Signal], readers: Readers) -> Iterator[Signal]:
