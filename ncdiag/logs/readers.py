@@ -21,6 +21,7 @@ from ncdiag.logs.pasted.services import Services
 from ncdiag.logs.pasted.smi import Smi
 from ncdiag.logs.pasted.system import FileSystems, Links, Processes
 from ncdiag.logs.pasted.verbs import Verbs
+from ncdiag.logs.pasted.visible import Visible
 from ncdiag.logs.scan import Reader
 from ncdiag.logs.sockets import Sockets
 from ncdiag.logs.stacks import Stacks
@@ -58,6 +59,7 @@ class Readers:
             Links(),
             Pings(),
             Ports(),
+            Visible(),
             LinkWidths(),
             Paused(),
         )

@@ -1,0 +1,86 @@
+"""Printed environments: a variable of visible devices that names fewer GPUs than the node or the allocation has, where the engine counts just those.
+
+Sources: Slurm's SLURM_GPUS_ON_NODE, SLURM_JOB_GPUS and SLURM_STEP_GPUS, `nvidia-smi -L`; messages of vLLM, SGLang and Lightning.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from ncdiag.explain import Says, Signal
+from ncdiag.logs.model import Line
+
+_LIST = re.compile(
+    r"\b(?P<name>(?:CUDA|HIP|ROCR|NVIDIA|ASCEND_RT)_VISIBLE_DEVICES)(?:=|: ?| (?:is |set to |= ))[\"'\[]?(?P<list>\d+(?:, ?\d+)*|(?:GPU|MIG)-[\w-]+(?:, ?(?:GPU|MIG)-[\w-]+)*)"
+)
+_GIVEN = re.compile(
+    r"\bSLURM_GPUS_ON_NODE=(?P<count>\d+)|\bSLURM_(?:JOB|STEP)_GPUS=(?P<list>\d+(?:[,-]\d+)*)|^GPU (?P<index>\d+): \S.*\(UUID: "
+)
+_COUNTED = re.compile(
+    r"\((?P<want>\d+)\)[^\n]{0,90}?(?:available|visible) (?:GPUs|devices|accelerators)[^\n]{0,12}?\((?P<have>\d+)\)"
+    r"|(?:[Ee]xpected|[Rr]equested|[Nn]eeds?|[Rr]equires?) (?P<want2>\d+) (?:GPUs|devices)[^\n]{0,60}?(?:found|only|has|have|sees?|visible|available)\D{0,20}(?P<have2>\d+)"
+)
+_COUNT_LINES = re.compile(r"nvidia-smi (?:-L|--list-gpus) *\| *wc -l\s*$")
+
+
+class Visible:
+    """The smallest list of visible devices, the GPUs of the node, and what an engine counted."""
+
+    triggers = ("_VISIBLE_DEVICES", "SLURM_GPUS_ON_NODE=", "SLURM_JOB_GPUS=", "SLURM_STEP_GPUS=", "(UUID: GPU-", "wc -l", "available GPUs", "visible devices", "available devices", " GPUs ")  # fmt: skip
+
+    def __init__(self) -> None:
+        self._lists: dict[int, tuple[str, Line]] = {}
+        """Number of devices named -> the variable, and where."""
+        self._given: tuple[int, Line] | None = None
+        self._counted: tuple[int, int, Line] | None = None
+        self._asked = False
+
+    def take(self, line: Line) -> bool:
+        text = line.text
+        if self._asked and text.strip().isdecimal() and len(text.strip()) < 4:
+            self._give(int(text), line)
+        self._asked = _COUNT_LINES.search(text) is not None
+        for named in _LIST.finditer(text):
+            self._lists.setdefault(named["list"].count(",") + 1, (named[0], line))
+        for given in _GIVEN.finditer(text):
+            self._give(_many(given), line)
+        counted = _COUNTED.search(text)
+        if counted and self._counted is None:
+            self._counted = int(counted["want"] or counted["want2"]), int(counted["have"] or counted["have2"]), line
+        return self._asked
+
+    def _give(self, count: int, line: Line) -> None:
+        if self._given is None or count > self._given[0]:
+            self._given = count, line
+
+    def end(self, source: str) -> None:
+        self._asked = False
+
+    def signals(self) -> Iterator[Signal]:
+        if self._given is None or self._counted is None:
+            return
+        (count, given), (want, have, counted) = self._given, self._counted
+        if have in self._lists and have < want <= count:
+            setting, line = self._lists[have]
+            yield Signal(
+                "visible-devices-conflict",
+                Says.STRONG,
+                f"{setting} leaves {have} of the {count} GPUs that there are; the job counts on {want}",
+                [line.evidence(), given.evidence(), counted.evidence()],
+                order=counted.order,
+                remedy="unset the variable of visible devices (look for it in login profiles, modules and images), or name all GPUs that the job may use",
+            )
+
+
+def _many(given: re.Match[str]) -> int:
+    """How many GPUs a line gives."""
+    if given["count"]:
+        return int(given["count"][:6])
+    if given["index"]:
+        return int(given["index"][:6]) + 1
+    total = 0
+    for part in given["list"].split(","):
+        first, _, last = part.partition("-")
+        total += int(last[:6] or first[:6]) - int(first[:6]) + 1
+    return total
