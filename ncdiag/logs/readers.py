@@ -12,6 +12,7 @@ from ncdiag.logs.model import Line
 from ncdiag.logs.native import Native
 from ncdiag.logs.pasted.gids import Gids
 from ncdiag.logs.pasted.limits import Limits
+from ncdiag.logs.pasted.optics import Optics
 from ncdiag.logs.pasted.paused import Paused
 from ncdiag.logs.pasted.pings import Pings
 from ncdiag.logs.pasted.pods import Pods
@@ -60,6 +61,7 @@ class Readers:
             Pings(),
             Ports(),
             Visible(),
+            Optics(),
             LinkWidths(),
             Paused(),
         )
