@@ -86,7 +86,7 @@ def of_streams(streams: Iterable[Stream], notes: list[str] | None = None) -> Dia
                 ray = _RAY.search(block) is not None
             if not by_host:
                 scanner.feed(stream.name, block, first)
-            nccl.feed(stream.name, block + b"\n")
+            _feed(nccl, stream.name, block, first)
         scanner.end(stream.name)
         nccl.end(stream.name)
     facts = nccl.finish()
@@ -108,6 +108,18 @@ def of_streams(streams: Iterable[Stream], notes: list[str] | None = None) -> Dia
         [*notes, *documents.notes, *facts.notes],
         [(name, stage) for name, stage, _ in readers.starts.reached()],
     )
+
+
+def _feed(nccl: NcclLog, source: str, block: bytes, first: int) -> None:
+    """Complete lines. What carriage returns set apart in one is read by itself."""
+    if b"\r" not in block or b"NCCL" not in block:
+        nccl.feed(source, block + b"\n")
+        return
+    for number, line in enumerate(block.split(b"\n"), first):
+        whole, *pieces = line.split(b"\r")
+        nccl.feed(source, whole + b"\n")
+        for piece in pieces:
+            nccl.feed_lines(source, [piece], number)
 
 
 def _small(chunks: Iterator[bytes]) -> bytes:

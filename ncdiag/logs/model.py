@@ -123,6 +123,15 @@ def split_prefix(text: str) -> tuple[str, str]:
     return (text[: match.end()], text[match.end() :]) if match else ("", text)
 
 
+_LABEL = re.compile(r"(?:\[(?:rank|default|trainer)\d+\]:|\([\w.:<>-]+(?: rank=\d+)? pid=\d+(?:, ip=[\w.:-]+)?\)) ?")
+
+
+def label(text: str) -> str:
+    """The process that torchrun, Ray or vLLM name in front of a line; "" without one."""
+    match = _LABEL.match(text)
+    return match[0] if match else ""
+
+
 _GUESSES = re.compile(
     r"[Tt]his can happen when|[Tt]here are some potential root causes|[Pp]ossible (?:reasons|causes) include|[Cc]ommon causes include|^\s*\(\d\) (?:raylet|[Tt]he (?:process|worker)|ray stop|SIGKILL|Invalid memory|lagging)"
 )

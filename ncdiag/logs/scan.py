@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from ncdiag.explain import Signal
-from ncdiag.logs.model import Line, Rule, signal, split_prefix, without_guesses
+from ncdiag.logs import returns
+from ncdiag.logs.model import Line, Rule, label, signal, split_prefix, without_guesses
 from ncdiag.logs.routine import Routine
 from ncdiag.logs.words import Words
 from ncdiag.nccl.lines import clean
@@ -39,9 +40,9 @@ _COMMUNICATOR = re.compile(
 """Lines that every rank prints, in which nothing but numbers changes: when one of them is of no interest, none is."""
 
 
-_RAY = rb"(?:\x1b\[[0-9;]{1,8}m)?\([\w:.<>-]{1,80} pid=\d{1,9}(?:, ip=[\w.:]{1,45})?\)(?:\x1b\[0?m)? (?=\S+ (?:\[-?\d+\] )?NCCL INFO )"
+_RAY = rb"(?:\x1b\[[0-9;]{1,8}m)?\([\w:.<>-]{1,80} pid=\d{1,9}(?:, ip=[\w.:]{1,45})?\)(?:\x1b\[0?m)? (?=\S)"
 _RAY_PREFIX = re.compile(_RAY)
-"""In front of what NCCL prints."""
+"""Which of Ray's or vLLM's processes a line comes from."""
 _RAY_PREFIXES = re.compile(rb"(?<=\n)(" + _RAY + rb")")
 
 
@@ -137,8 +138,8 @@ class Scanner:
         """Lines fed so far, over all sources."""
         self._prefix = ""
         self.found: list[Signal] = []
-        self.matched: set[tuple[str, int]] = set()
-        """`(source, line)` of lines that a rule matched, as far as they are kept in mind."""
+        self.matched: set[tuple[str, float]] = set()
+        """`(source, order)` of lines that a rule matched, as far as they are kept in mind."""
 
     def feed(self, source: str, block: bytes, first: int) -> None:
         """Complete lines, the last one without newline; the first has number `first`. Every line counts for `order`."""
@@ -187,22 +188,24 @@ class Scanner:
         """A line that is looked at in full."""
         self._read_routine(source)
         prefix = _RAY_PREFIX.match(raw)
-        known = prefix is not None and prefix[0] in self._prefixes  # its words have been looked at
+        known = (
+            prefix is not None and prefix[0] in self._prefixes and b"NCCL INFO " in raw
+        )  # its words have been looked at
         said = _said(raw) if b"NCCL INFO " in raw and b"\r" not in raw and (known or prefix is None) else None
         words = self._words.get(said) if said else None
         free, concerns = not (self._active or self._pending), False
-        for part in raw.split(b"\r"):  # states of a progress bar
-            before, text = self._split(_text(part))
+        for line in self._pieces(source, raw, number, order):
             if words is not None:
                 found = words
+            elif shape in self._boring:
+                found = ()
             elif prefix is not None and known:
                 found = self._literals.of(_text(raw[prefix.end() : LINE_LIMIT]))
             else:
-                found = self._literals.of(text)
-            line = Line(source, number, text, order, before)
+                found = self._literals.of(line.text)
             concerns |= self._line(line, found)
-        if prefix is not None and len(self._prefixes) < MESSAGES_LIMIT:
-            self._prefixes.add(prefix[0])
+        if prefix is not None and prefix[0] not in self._prefixes:
+            self._know_prefix(prefix[0])
         if said is None and free and self._is_routine(line, found):
             self._routine.know(raw, shape)
         if said is None or words is not None:
@@ -211,6 +214,11 @@ class Scanner:
             self._bore(shape)
         elif len(raw) < SHAPE_LIMIT and len(self._words) < MESSAGES_LIMIT:
             self._words[said] = () if free and not concerns else found
+
+    def _know_prefix(self, prefix: bytes) -> None:
+        """Readers have seen it. What a rule may look for in it is looked for in every line."""
+        if len(self._prefixes) < MESSAGES_LIMIT and self._rules.keys().isdisjoint(self._literals.of(_text(prefix))):
+            self._prefixes.add(prefix)
 
     def _is_routine(self, line: Line, words: Sequence[str]) -> bool:
         """Whether readers only, and no rule, know the line, and all of them call it routine."""
@@ -224,8 +232,20 @@ class Scanner:
     def _read_routine(self, source: str) -> None:
         """Hand the readers what is to be read of the routine lines before this place."""
         for order, number, raw in self._routine.over():
+            for line in self._pieces(source, raw, number, order):
+                self._line(line, self._literals.of(line.text))
+
+    def _pieces(self, source: str, raw: bytes, number: int, order: float) -> Iterator[Line]:
+        """A line, or what carriage returns set apart in it: states of a bar, and what was printed between them. The first one's prefix is that of all."""
+        if b"\r" not in raw:
             before, text = self._split(_text(raw))
-            self._line(Line(source, number, text, order, before), self._literals.of(text))
+            yield Line(source, number, text, order, before)
+            return
+        common = ""
+        for index, part in enumerate(pieces := raw.split(b"\r")):
+            before, text = self._split(_text(part))
+            common = before + label(text) if index == 0 else common
+            yield Line(source, number, text, order + index / len(pieces) / 4, before or common)
 
     def _split(self, text: str) -> tuple[str, str]:
         if not self._prefix or not text.startswith(self._prefix):
@@ -320,7 +340,7 @@ class Scanner:
         self._alike[key] = seen + 1
         total = self._total.get(id(rule), 0)
         if len(self.matched) < MATCHED_LIMIT:
-            self.matched.add((line.source, line.number))
+            self.matched.add((line.source, line.order))
         if seen >= ALIKE_LIMIT or total >= MATCHES_LIMIT:
             if key in self._latest:
                 self._latest[key].until = line.order
@@ -331,18 +351,24 @@ class Scanner:
 
 
 def blocks_of(chunks: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
-    """Chunks of a stream -> (number of the first line, complete lines without the last newline). What is beyond LINE_LIMIT without a newline is dropped."""
+    """Chunks of a stream -> (number of the first line, complete lines without the last newline). What is beyond the limits of a line is dropped."""
     rest, number = b"", 1
-    for chunk in (whole[start : start + BLOCK] for whole in chunks for start in range(0, len(whole), BLOCK)):
-        if b"\r" in chunk:
-            chunk = chunk.replace(b"\r\n", b"\n")
+    for chunk in (
+        whole[start : start + BLOCK] for whole in returns.whole_lines(chunks) for start in range(0, len(whole), BLOCK)
+    ):
         end = chunk.rfind(b"\n")
         if end < 0:
-            rest = (rest + chunk)[:LINE_LIMIT]
+            rest = _cut(rest + chunk)
             continue
         block = rest + chunk[:end]
-        rest = chunk[end + 1 :][:LINE_LIMIT]
+        if b"\r" in block:
+            block = b"\n".join([_cut(line) if b"\r" in line else line for line in block.split(b"\n")])
+        rest = _cut(chunk[end + 1 :])
         yield number, block
         number += block.count(b"\n") + 1
     if rest:
         yield number, rest
+
+
+def _cut(line: bytes) -> bytes:
+    return returns.shortened(line) if b"\r" in line else line[:LINE_LIMIT]

@@ -45,8 +45,8 @@ class Exceptions:
         self._bare: list[tuple[Line, str, str, str]] = []
         self._left = 0
         self._file = ""
-        self.known: set[tuple[str, int]] = set()
-        """`(source, line)` of lines that a rule knows."""
+        self.known: set[tuple[str, float]] = set()
+        """`(source, order)` of lines that a rule knows."""
         self.caught: Callable[[str, float], bool] = lambda source, order: False
         """Whether the run of a source went on after an order."""
 
@@ -90,7 +90,7 @@ class Exceptions:
             found
             for found in found_lines
             if not _CASCADE.search(found[1] + ": " + found[2])
-            and (found[0].source, found[0].number) not in self.known
+            and (found[0].source, found[0].order) not in self.known
             and not self.caught(found[0].source, found[0].order)
         ]
 

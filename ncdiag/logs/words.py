@@ -37,6 +37,8 @@ class Words:
 
     def of(self, text: str) -> tuple[str, ...]:
         """All of the words that stand in the text, in the order of their first places."""
+        if not self.within(text):
+            return ()
         for words, others in self._usual.items():
             if all(word in text for word in words) and not others.within(text):
                 return words if len(words) < 2 else tuple(sorted(words, key=text.find))
