@@ -6,7 +6,7 @@ Source: `py-spy dump` and `py-spy dump --json` of 0.3 and 0.4; several dumps may
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from ncdiag.explain import Says, Signal
@@ -109,10 +109,7 @@ class Stacks:
         return [stack for stack in self.found if stack.main and stack.frames]
 
     def signals(self) -> Iterator[Signal]:
-        matches = [
-            (stack, stage_of_threads([{"name": "MainThread", "main": True, "frames": stack.frames}]))
-            for stack in self.ranks()
-        ]
+        matches = _matches(self.ranks())
         matches = [(stack, match) for stack, match in matches if match.stage != "ready" and match.waiting not in _IDLE]
         waiting = [
             (stack, match) for stack, match in matches if match.waiting in ON_OTHERS or match.stage == "collective"
@@ -203,6 +200,18 @@ class Stacks:
                 condition=True,
                 order=first.line.order,
             )
+
+
+def _matches(stacks: Sequence[Stack]) -> list[tuple[Stack, StageMatch]]:
+    """Each with its stage. Most ranks stand in the same functions, and lines do not matter."""
+    known: dict[tuple[tuple[str, str], ...], StageMatch] = {}
+    found = []
+    for stack in stacks:
+        key = tuple([(frame.name, frame.file) for frame in stack.frames])
+        if key not in known:
+            known[key] = stage_of_threads([{"name": "MainThread", "main": True, "frames": stack.frames}])
+        found.append((stack, known[key]))
+    return found
 
 
 def _launching(stack: Stack) -> str:
