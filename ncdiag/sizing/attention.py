@@ -28,15 +28,19 @@ class Heads:
 
 def heads_of(config: ModelConfig, family: Family) -> Heads:
     query = config.number("num_attention_heads")
-    if query < 1:
-        raise ConfigError(f"{config.path}: num_attention_heads is 0; expected at least 1")
-    if config.raw("kv_lora_rank"):
+    if config.number("kv_lora_rank", 0):
         nope, rope = config.number("qk_nope_head_dim", 128), config.number("qk_rope_head_dim", 64)
         size, value = nope + rope, config.number("v_head_dim", 0) or config.number("hidden_size") // query
         return Heads(query, query, size, value, config.number("kv_lora_rank"), rope)
     size = config.number("head_dim", 0) or config.number("attention_head_dim", 0)
     size = size or config.number("hidden_size") // query
-    return Heads(query, _kv_heads(config, family, query), size, config.number("v_head_dim", 0) or size)
+    kv = _kv_heads(config, family, query)
+    if query % kv:
+        raise ConfigError(
+            f"{config.path}: {query} attention heads cannot share {kv} KV heads evenly: num_attention_heads must be a multiple of"
+            " num_key_value_heads, and no engine runs it otherwise"
+        )
+    return Heads(query, kv, size, config.number("v_head_dim", 0) or size)
 
 
 def _kv_heads(config: ModelConfig, family: Family, query: int) -> int:
@@ -47,7 +51,7 @@ def _kv_heads(config: ModelConfig, family: Family, query: int) -> int:
     if family.heads_of == "multi_query":
         return 1 if config.flag("multi_query", True) else query
     for key in ("num_key_value_heads", "num_kv_heads", "n_head_kv", "n_kv_heads"):
-        if config.raw(key):
+        if config.raw(key) is not None:
             return config.number(key)
     return query
 

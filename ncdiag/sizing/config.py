@@ -24,6 +24,25 @@ ALIASES: Mapping[str, tuple[str, ...]] = {
     "vocab_size": ("padded_vocab_size", "n_vocab"),
 }
 LIMITS: Mapping[str, int] = {"num_hidden_layers": 4096, "num_layers": 4096}
+LEAST: Mapping[str, int] = dict.fromkeys(
+    (
+        "hidden_size",
+        "num_hidden_layers",
+        "num_attention_heads",
+        "num_key_value_heads",
+        "num_kv_heads",
+        "n_head_kv",
+        "n_kv_heads",
+        "vocab_size",
+        "head_dim",
+        "intermediate_size",
+        "moe_intermediate_size",
+        "expert_ffn_hidden_size",
+        "expert_intermediate_size",
+    ),
+    1,
+)
+"""What no model can have none of. 0 where a key is not here."""
 MAX_NUMBER = 2**40
 MAX_LAYERS = LIMITS["num_hidden_layers"]
 MAX_ITEMS = 2 * MAX_LAYERS
@@ -81,12 +100,14 @@ class ModelConfig:
         return self.whole(key, value)
 
     def whole(self, key: str, value: Any) -> int:
+        """`value`, of `key`, as a whole number in its bounds. Raises ConfigError."""
+        least, most = LEAST.get(key, 0), LIMITS.get(key, MAX_NUMBER)
         if isinstance(value, float) and value == value and abs(value) < MAX_NUMBER and value == int(value):
             value = int(value)
         if isinstance(value, bool) or not isinstance(value, int):
-            raise ConfigError(f"{self.path}: {key} is {_shown(value)}; expected a whole number")
-        if not 0 <= value <= LIMITS.get(key, MAX_NUMBER):
-            raise ConfigError(f"{self.path}: {key} is {_shown(value)}; expected 0 to {LIMITS.get(key, MAX_NUMBER)}")
+            raise ConfigError(f"{self.path}: {key} is {shown(value)}; expected a whole number, {least} or more")
+        if not least <= value <= most:
+            raise ConfigError(f"{self.path}: {key} is {shown(value)}; expected {least} to {most:,}")
         return value
 
     def flag(self, key: str, default: bool = False) -> bool:
@@ -106,7 +127,7 @@ class ModelConfig:
         if value is None:
             return default
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= MAX_FACTOR:
-            raise ConfigError(f"{self.path}: {key} is {_shown(value)}; expected a number from 0 to {MAX_FACTOR}")
+            raise ConfigError(f"{self.path}: {key} is {shown(value)}; expected a number from 0 to {MAX_FACTOR}")
         return float(value)
 
     def part(self, key: str) -> Mapping[str, Any]:
@@ -157,18 +178,26 @@ def read_json(file: Path, limit: int) -> dict[str, Any]:
 def parse_config(outer: Mapping[str, Any], path: Path) -> ModelConfig:
     text: Mapping[str, Any] = outer
     for _ in range(2):  # thinker_config holds a text_config of its own
-        nested = next((text[key] for key in NESTED if isinstance(text.get(key), dict) and text[key]), None)
+        nested = next((text[key] for key in NESTED if _is_part(path, key, text.get(key))), None)
         if nested is None:
             break
         text = nested
     return ModelConfig(path, outer, text)
 
 
+def _is_part(path: Path, key: str, value: Any) -> bool:
+    """Whether there is such a nested object. Raises ConfigError for what is something else."""
+    if value is not None and not isinstance(value, dict):
+        raise ConfigError(f"{path}: {key} is {shown(value)}; expected an object, the config of the language model")
+    return bool(value)
+
+
 def _word(value: Any) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
+    """For a message of one line."""
     try:
         text = repr(value)
     except ValueError:  # an int of more than 4300 digits

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from ncdiag.sizing import special
 from ncdiag.sizing.adapt import adapted
 from ncdiag.sizing.attention import Heads, attention_weights, heads_of
-from ncdiag.sizing.config import ModelConfig
+from ncdiag.sizing.config import ConfigError, ModelConfig
 from ncdiag.sizing.defaults import DEFAULTS
 from ncdiag.sizing.encoders import encoder_weights
 from ncdiag.sizing.families import Family, family_of, on
-from ncdiag.sizing.feedforward import dense_weights, expert_count, expert_weights
+from ncdiag.sizing.feedforward import dense_weights, expert_count, expert_weights, experts_per_token
 from ncdiag.sizing.layers import BOTH, DENSE, EXPERTS, FULL, NONE, STATE, attention_kinds, feed_forward_kinds
 from ncdiag.sizing.recurrent import MIXERS
 from ncdiag.sizing.weights import TP, Inventory, Weight, linear, norm
@@ -47,7 +47,34 @@ def open_decoder(config: ModelConfig) -> Decoder:
     has_heads = any(kind not in (STATE, NONE) for kind in kinds)
     heads = heads_of(config, family) if has_heads else Heads(0, 0, 0, 0)
     experts = 0 if family.special == "gemma4" else expert_count(config)
-    return Decoder(config, family, known, heads, kinds, feed_forward_kinds(config, family, experts), experts)
+    found = Decoder(config, family, known, heads, kinds, feed_forward_kinds(config, family, experts), experts)
+    _must_agree(found)
+    return found
+
+
+def _must_agree(decoder: Decoder) -> None:
+    """Raises ConfigError where two of its numbers cannot be of one model."""
+    config, chosen = decoder.config, experts_per_token(decoder.config)
+    if decoder.experts and chosen > decoder.experts:
+        raise ConfigError(f"{config.path}: a token takes {chosen} experts, and a layer has {decoder.experts}")
+    widths = config.items("intermediate_size")
+    if len(widths) not in (0, 1, len(decoder.kinds)):
+        raise ConfigError(
+            f"{config.path}: intermediate_size has {len(widths)} entries for {len(decoder.kinds)} layers; expected one a layer"
+        )
+
+
+def uneven(decoder: Decoder) -> list[str]:
+    """A note where the size of a head is the rest of a division."""
+    config, heads = decoder.config, decoder.heads
+    told = any(config.raw(key) for key in ("head_dim", "attention_head_dim")) or heads.latent
+    hidden = config.number("hidden_size")
+    if not heads.query or told or not hidden % heads.query:
+        return []
+    return [
+        f"hidden_size {hidden} does not divide by {heads.query} attention heads, and no head_dim is given: {heads.size} is assumed;"
+        " transformers and vLLM refuse most models of that shape"
+    ]
 
 
 def is_tied(decoder: Decoder) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ncdiag.sizing.config import ModelConfig
+from ncdiag.sizing.config import ModelConfig, shown
 from ncdiag.sizing.towers import TOWERS, VISION_DEFAULTS
 from ncdiag.sizing.weights import TP, Weight, linear, norm
 
@@ -22,6 +22,8 @@ def encoder_weights(config: ModelConfig, text_hidden: int) -> tuple[list[Weight]
     notes: list[str] = []
     for key in ENCODERS:
         part = config.outer.get(key)
+        if part is not None and not isinstance(part, dict):
+            notes.append(f"{key} is {shown(part)}, not an object: it is left out")
         if not isinstance(part, dict) or not part:
             continue
         kind = _kind(config, part)

@@ -21,7 +21,8 @@ def expert_count(config: ModelConfig) -> int:
 
 def experts_per_token(config: ModelConfig) -> int:
     for key in ("num_experts_per_tok", "num_experts_per_token", "moe_topk", "top_k_experts"):
-        if isinstance(config.raw(key), int):
+        value = config.raw(key)
+        if value is not None and not isinstance(value, list):
             return max(config.number(key), 1)
     return 1
 
@@ -30,7 +31,7 @@ def expert_width(config: ModelConfig) -> int:
     for key in ("moe_intermediate_size", "expert_ffn_hidden_size", "expert_intermediate_size"):
         value = config.raw(key)
         value = value[0] if isinstance(value, list) and value else value
-        if value:
+        if value is not None:
             return config.whole(key, value)
     return config.number("intermediate_size")
 
@@ -38,7 +39,7 @@ def expert_width(config: ModelConfig) -> int:
 def shared_width(config: ModelConfig) -> int:
     """Width of what every token passes through beside its experts; 0 for none."""
     for key in ("shared_expert_intermediate_size", "moe_shared_expert_intermediate_size", "shared_intermediate_size"):
-        if config.raw(key):
+        if config.number(key, 0):
             return config.number(key)
     value = config.raw("n_shared_experts")
     value = config.raw("num_shared_expert") if value is None else value

@@ -7,19 +7,56 @@ files, as vLLM reads them (`model_executor/layers/quantization/`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any, TypeGuard
 
-from ncdiag.sizing.config import ModelConfig
+from ncdiag.sizing.config import ModelConfig, shown
 from ncdiag.sizing.quantise import Quantisation
 from ncdiag.sizing.weights import Weight
+
+BITS, GROUPS = ("bits", "w_bit", "num_bits"), ("group_size", "q_group_size")
+MAX_BITS, MAX_GROUP = 16, 2**20
 
 
 def quantisation_of(config: ModelConfig, dtype_bytes: float) -> Quantisation:
     """What `quantization_config` (or `compression_config`) says; `none` without one."""
     part = config.part("quantization_config") or config.part("compression_config")
     if not part:
-        return Quantisation("none", 8 * dtype_bytes)
+        return Quantisation("none", 8 * dtype_bytes, notes=tuple(_no_object(config)))
+    found = _read(part, dtype_bytes)
+    return replace(found, notes=(*found.notes, *_odd_numbers(part, found.bits)))
+
+
+def _no_object(config: ModelConfig) -> Iterator[str]:
+    for key in ("quantization_config", "compression_config"):
+        value = config.text.get(key) or config.outer.get(key)
+        if value and not isinstance(value, dict):
+            yield f"{key} is {shown(value)}, not an object: weights are counted unquantised"
+
+
+def _odd_numbers(part: Mapping[str, Any], bits: float) -> Iterator[str]:
+    """Numbers that no format has, for which its usual ones stand in, here and in the groups of compressed-tensors."""
+    for key, value in part.items():
+        if key in BITS and value is not None and not _is_whole(value, 1, MAX_BITS):
+            yield f"{key} of the quantization is {shown(value)}, and no format has that: counted as {bits:g} bits"
+        elif key in GROUPS and value is not None and (not _is_whole(value, -1, MAX_GROUP) or value == 0):
+            yield f"{key} of the quantization is {shown(value)}, and no format has that: the usual size is taken"
+        elif key == "weight_block_size" and value is not None and not _is_block(value):
+            yield f"{key} of the quantization is {shown(value)}; two whole numbers are expected: one scale a matrix is counted"
+        elif isinstance(value, dict) and key in ("config_groups", "weights", "quantization", "group_0"):
+            yield from _odd_numbers(value, bits)
+
+
+def _is_block(value: Any) -> TypeGuard[list[int]]:
+    return isinstance(value, list) and len(value) == 2 and all(_is_whole(number, 1, MAX_GROUP) for number in value)
+
+
+def _is_whole(value: Any, least: int, most: int) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
+
+
+def _read(part: Mapping[str, Any], dtype_bytes: float) -> Quantisation:
     method = part.get("quant_method") or part.get("quantization_method") or ""
     method = str(method).lower().replace("_", "-") if isinstance(method, str) else ""
     if not method and isinstance(part.get("quant_algo"), str):
@@ -46,11 +83,11 @@ def _fp8(part: Mapping[str, Any], dtype_bytes: float) -> Quantisation:
     static = part.get("activation_scheme") == "static"
 
     def cost(weight: Weight) -> float:
-        if isinstance(block, list) and len(block) == 2 and all(isinstance(n, int) and n > 0 for n in block):
+        if _is_block(block):
             return weight.rows * weight.cols + 4 * _ceil(weight.rows, block[0]) * _ceil(weight.cols, block[1])
         return weight.rows * weight.cols + 4 + (4 if static else 0)
 
-    step = block[0] if isinstance(block, list) and block and isinstance(block[0], int) and block[0] > 0 else 1
+    step = block[0] if _is_block(block) else 1
     return Quantisation("fp8", 8, cost, _ignored(part), block=step)
 
 
@@ -203,9 +240,7 @@ def _ignored(part: Mapping[str, Any]) -> tuple[str, ...]:
 
 def _int(part: Mapping[str, Any], key: str, default: int, signed: bool = False) -> int:
     value = part.get(key)
-    if isinstance(value, bool) or not isinstance(value, int):
-        return default
-    return value if signed or 0 < value <= 2**20 else default
+    return value if _is_whole(value, -1 if signed else 1, MAX_BITS if key in BITS else MAX_GROUP) else default
 
 
 def _positive(value: Any) -> int:

@@ -107,17 +107,35 @@ def layouts(model: Model, cluster: Cluster, load: Load) -> list[Layout]:
 
 def blocked(decoder: Decoder, step: int, tp: int) -> str:
     """Why tensor parallelism of this size is impossible; empty when it is not. `step`: block of the quantisation, 1 without."""
+    return _obstacle(decoder, step, tp).replace("TP *", f"TP {tp}")
+
+
+def _obstacle(decoder: Decoder, step: int, tp: int) -> str:
+    """The same with `TP *` for the size, so that sizes with one reason have one sentence."""
     heads = decoder.heads
     if heads.query and heads.query % tp:
-        return f"{heads.query} attention heads do not divide by TP {tp}"
+        return f"{heads.query} attention heads do not divide by TP *"
     if heads.query and not heads.latent and heads.kv % tp and tp % heads.kv:
-        return f"{heads.kv} KV heads and TP {tp} do not divide one another"
+        return f"{heads.kv} KV heads and TP * do not divide one another"
     width = decoder.config.raw("intermediate_size")
     if not decoder.experts and isinstance(width, int) and width % (tp * step if tp > 1 else 1):
-        return f"intermediate_size {width} does not divide by TP {tp}" + (f" x block {step}" if step > 1 else "")
+        return f"intermediate_size {width} does not divide by TP *" + (f" x block {step}" if step > 1 else "")
     if decoder.experts and _whole(decoder, step, tp) and decoder.experts % tp:
-        return f"{decoder.experts} experts do not divide by TP {tp}, and neither does one expert's width"
+        return f"{decoder.experts} experts do not divide by TP *, and neither does one expert's width"
     return ""
+
+
+def impossible(model: Model, cluster: Cluster) -> list[str]:
+    """The TP sizes that the GPUs would allow and the model does not, one sentence a reason."""
+    sizes: dict[str, list[int]] = {}
+    for tp in _tp_sizes(cluster):
+        if why := _obstacle(model.decoder, model.quantisation.block, tp):
+            sizes.setdefault(why, []).append(tp)
+    return [
+        f"TP {', '.join(map(str, found))} {'is' if len(found) == 1 else 'are'} impossible: "
+        + why.replace("TP *", f"TP {found[0]}" if len(found) == 1 else "any of these")
+        for why, found in sizes.items()
+    ]
 
 
 def whole_experts(model: Model, tp: int) -> bool:
@@ -131,11 +149,7 @@ def _whole(decoder: Decoder, step: int, tp: int) -> bool:
 
 def _shapes(model: Model, cluster: Cluster) -> Iterator[tuple[int, int, int]]:
     stages = len(model.decoder.kinds)
-    for tp in range(1, min(cluster.total, MAX_TP) + 1):
-        if tp > cluster.domain and tp % cluster.per_node:
-            continue
-        if tp & (tp - 1) and tp not in (cluster.per_node, cluster.domain) and cluster.per_node % tp:
-            continue  # powers of two, divisors of a node, and the node itself
+    for tp in _tp_sizes(cluster):
         if blocked(model.decoder, model.quantisation.block, tp):
             continue
         for pp in _stages(cluster, tp, stages):
@@ -144,6 +158,16 @@ def _shapes(model: Model, cluster: Cluster) -> Iterator[tuple[int, int, int]]:
         for dp in (cluster.per_node * n for n in range(1, cluster.nodes + 1)):
             if dp > 1 and model.decoder.experts % dp == 0:
                 yield 1, 1, dp
+
+
+def _tp_sizes(cluster: Cluster) -> Iterator[int]:
+    """Powers of two, divisors of a node, and the node itself."""
+    for tp in range(1, min(cluster.total, MAX_TP) + 1):
+        if tp > cluster.domain and tp % cluster.per_node:
+            continue
+        if tp & (tp - 1) and tp not in (cluster.per_node, cluster.domain) and cluster.per_node % tp:
+            continue
+        yield tp
 
 
 def _stages(cluster: Cluster, tp: int, layers: int) -> list[int]:

@@ -14,11 +14,11 @@ from ncdiag.sizing.cache import layer_caches
 from ncdiag.sizing.checkpoint import Checkpoint, read_checkpoint
 from ncdiag.sizing.commands import Extra, commands
 from ncdiag.sizing.config import ConfigError, ModelConfig, load_config, read_json
-from ncdiag.sizing.decoder import build, open_decoder
+from ncdiag.sizing.decoder import build, open_decoder, uneven
 from ncdiag.sizing.families import family_of
 from ncdiag.sizing.formats import quantisation_of
 from ncdiag.sizing.gpus import Cluster
-from ncdiag.sizing.layouts import Load, Model, layouts
+from ncdiag.sizing.layouts import Load, Model, impossible, layouts
 from ncdiag.sizing.memory import GIB
 from ncdiag.sizing.partial import partial_plan
 from ncdiag.sizing.quantise import DTYPE_BYTES, dtype_of, stored_bytes
@@ -89,6 +89,7 @@ def make_plan(request: Request) -> dict[str, Any]:
             found = layouts(model, request.cluster, load)
     choice = choose(model, found, request.cluster, load)
     warnings = _quantise_first(choice, request) + warnings
+    warnings += impossible(model, request.cluster)
     warnings += traps(model, choice.layout, request.cluster, load, longest, request.dtype)
     name = str(folder.resolve() if str(folder) == "." else folder)
     extra = Extra(name, request.kv_dtype, request.dtype, longer=bool(longest) and load.max_model_len > longest)
@@ -130,7 +131,7 @@ def build_model(config: ModelConfig, checkpoint: Checkpoint | None, request: Req
     """The counted model, and what had to be assumed for it. Raises ConfigError when the config lacks a size."""
     decoder = open_decoder(config)
     inventory = build(decoder)
-    stored, said = dtype_of(decoder.config)
+    stored, doubt = dtype_of(decoder.config)
     quantisation = quantisation_of(decoder.config, DTYPE_BYTES[stored])
     counted = sum(stored_bytes(w, quantisation, DTYPE_BYTES[stored]) for w in (*inventory.all(), *inventory.copies))
     total = checkpoint.total_bytes if checkpoint else round(counted)
@@ -151,8 +152,8 @@ def build_model(config: ModelConfig, checkpoint: Checkpoint | None, request: Req
         notes.append(f"the config leaves out what transformers then sets for {decoder.config.model_type}: {values}")
     if decoder.config.flag("is_encoder_decoder"):
         notes.append("an encoder-decoder model: encoder and cross-attention are not counted")
-    if not said:
-        notes.append(f"the config names no dtype: {stored} is assumed")
+    notes += [doubt] if doubt else []
+    notes += uneven(decoder)
     if run != stored:
         notes.append(
             f"the checkpoint is {stored}, vLLM runs it in {run}" + ("" if request.dtype != "auto" else " (its `auto`)")

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from ncdiag.sizing.config import ModelConfig
+from ncdiag.sizing.config import ModelConfig, shown
 from ncdiag.sizing.weights import Weight
 
 DTYPE_BYTES: Mapping[str, float] = {
@@ -65,14 +65,17 @@ def stored_bytes(weight: Weight, quantisation: Quantisation, dtype_bytes: float)
     return weight.numel * dtype_bytes
 
 
-def dtype_of(config: ModelConfig) -> tuple[str, bool]:
-    """(the checkpoint's type, whether the config says so). bfloat16 is assumed where it does not."""
+def dtype_of(config: ModelConfig) -> tuple[str, str]:
+    """(the checkpoint's type, a note where the config does not say it). bfloat16 is assumed there."""
+    odd = ""
     for source in (config.text, config.outer):
         for key in ("dtype", "torch_dtype", "params_dtype"):
             name = source.get(key)
             if isinstance(name, str) and name.removeprefix("torch.") in DTYPE_BYTES:
-                return name.removeprefix("torch."), True
-    return "bfloat16", False
+                return name.removeprefix("torch."), ""
+            if name not in (None, "auto") and not odd:
+                odd = f"{key} is {shown(name)}, which is none of {', '.join(DTYPE_BYTES)}: bfloat16 is assumed"
+    return "bfloat16", odd or "the config names no dtype: bfloat16 is assumed"
 
 
 def _matches(pattern: str, name: str) -> bool:

@@ -181,7 +181,7 @@ def test_an_unknown_type_of_usual_shape_is_counted_and_said(tmp_path: Path) -> N
         ("{}", "no num_hidden_layers"),
         ("[" * 100_000, "is not JSON"),
         ('{"model_type": "llama", "num_hidden_layers": 1e400}', "num_hidden_layers is inf"),
-        ('{"model_type": "llama", "num_hidden_layers": 100000000}', "expected 0 to 4096"),
+        ('{"model_type": "llama", "num_hidden_layers": 100000000}', "expected 1 to 4,096"),
         ('{"model_type": "llama", "hidden_size": "big"}', "hidden_size is 'big'"),
         ('{"model_type": "llama", "vocab_size": -1}', "vocab_size is -1"),
         ('{"model_type": "llama", "num_attention_heads": 0}', "num_attention_heads is 0"),
