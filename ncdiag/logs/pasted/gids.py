@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -26,6 +27,11 @@ class Gid:
     gid: str
     version: str
     line: Line
+    table: int = 0
+    """Which of several tables, one a node."""
+    address: str = ""
+    """IPv4, "" for another one."""
+    interface: str = ""
 
     @property
     def routable(self) -> bool:
@@ -54,6 +60,8 @@ class Gids:
         self._device = ""
         self._complete = False
         self._sources: set[str] = set()
+        self._places: set[tuple[str, str, str, str]] = set()
+        """Rows of the present table."""
         self._table = 0
         self._tables: dict[str, dict[int, set[int]]] = {}
         """Device -> table (one a node) -> indexes of routable GIDs."""
@@ -65,13 +73,20 @@ class Gids:
         heading = _HEADING.match(line.text.strip())
         row, entry = _ROW.match(line.text), _ENTRY.match(line.text)
         if row:
-            self._add(Gid(row["device"], int(row["index"]), row["gid"], row["version"], line))
+            place = row["device"], row["port"], row["index"], line.source
+            if place in self._places:  # the same port again: the next node's table, whose heading was not kept
+                self._table += 1
+                self._places.clear()
+            self._places.add(place)
+            cells = row["device"], int(row["index"]), row["gid"], row["version"], line
+            self._add(Gid(*cells, self._table, row["ip"] or "", row["netdev"] or ""))
         elif entry and entry["version"]:
             self._add(Gid(self._device or "a device", int(entry["index"]), entry["gid"], entry["version"], line))
         elif heading:
             self._device = heading["device"]
         if "INDEX" in line.text and "GID" in line.text:
             self._table += 1
+            self._places.clear()
         self._complete = self._complete or "n_gids_found" in line.text
         return "INDEX" in line.text or bool(row or entry or heading) or line.text.startswith("---")
 
@@ -135,6 +150,7 @@ class Gids:
             )
         if self.wanted and self.found:
             index, line = self.wanted
+            yield from self._elsewhere(index, line)
             bad = [name for name, indexes in good.items() if index not in indexes]
             if bad:
                 yield Signal(
@@ -145,3 +161,46 @@ class Gids:
                     {"device": bad[0]},
                     order=line.order,
                 )
+
+    def _elsewhere(self, index: int, line: Line) -> Iterator[Signal]:
+        """Nodes on which the index that is set for all leads into different networks, while another index of one leads into the other's."""
+        ports: dict[tuple[str, int], list[Gid]] = {}
+        for gid in self.found:
+            if gid.routable and gid.address:
+                ports.setdefault((gid.device, gid.table), []).append(gid)
+        at = [gid for gids in ports.values() for gid in gids if gid.index == index][:PAIRS_LIMIT]
+        for one in at:
+            for other in at:
+                if (
+                    one.device != other.device
+                    or one.table == other.table
+                    or _common(one.address, other.address) >= NEAR
+                ):
+                    continue
+                there = ports[other.device, other.table]
+                better = next((gid for gid in there if _common(gid.address, one.address) >= NEAR), None)
+                if better is None:
+                    continue
+                yield Signal(
+                    "roce-gid-wrong",
+                    Says.STRONG,
+                    f"NCCL_IB_GID_INDEX={index} of {one.device} is {one.address} ({one.interface}) on one node and {other.address} ({other.interface}), "
+                    f"another network, on another one, where {better.address} is at index {better.index}",
+                    [line.evidence(), other.line.evidence(), better.line.evidence(), one.line.evidence()],
+                    {"device": other.device},
+                    order=line.order,
+                    remedy="do not set one NCCL_IB_GID_INDEX for all (unset it with NCCL 2.21 and later), or set it per node in /etc/nccl.conf",
+                )
+                return
+
+
+PAIRS_LIMIT = 128  # ports compared with each other
+NEAR = 20  # leading bits that addresses of one network have in common
+
+
+def _common(one: str, other: str) -> int:
+    """How many leading bits two IPv4 addresses have in common; 0 where one is none."""
+    try:
+        return 32 - (int(ipaddress.IPv4Address(one)) ^ int(ipaddress.IPv4Address(other))).bit_length()
+    except ValueError:
+        return 0
