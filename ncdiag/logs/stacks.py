@@ -13,7 +13,7 @@ from ncdiag.explain import Says, Signal
 from ncdiag.logs.model import STANDING, Line
 from ncdiag.model import Evidence, Frame
 from ncdiag.stages import ON_OTHERS, WAITING, StageMatch, describe, stage, stage_of_threads
-from ncdiag.stages.order import ENGINE, ORDERS, WORKERS
+from ncdiag.stages.order import DNS, ENGINE, ORDERS, WORKERS
 
 _THREAD = re.compile(r"^\s*Thread (?P<id>0x[0-9A-Fa-f]+|\d+)(?: \((?P<state>[\w+]+)\))?:? ?\"?(?P<name>[^\"]*)\"?\s*$")
 _FRAME = re.compile(r"^\s{2,}(?P<name>\S.*?) \((?P<file>[^()]*?)(?::(?P<line>\d+))?\)\s*$")
@@ -152,7 +152,23 @@ class Stacks:
             "stage": match.stage,
         }
         frame = first.frames[0]
-        if match.stage in ("load-weights", "download"):
+        if match.waiting == DNS:
+            yield Signal(
+                "dns-unresponsive",
+                Says.STRONG if waiting else Says.HINT,
+                f"{first.thread} looks a name up ({frame.name}, {frame.file})"
+                + (
+                    f" while {len(waiting)} others wait for it"
+                    if waiting
+                    else "; whether it gets an answer is not in here"
+                ),
+                evidence,
+                where,
+                condition=not waiting,
+                order=first.line.order,
+                candidates=("rank-stuck-outside-collective",),
+            )
+        elif match.stage in ("load-weights", "download"):
             if waiting:
                 yield Signal(
                     "storage-slow",

@@ -79,6 +79,10 @@ RULES = (
     rule("dns-unresponsive", Says.HINT, "The hostname of the client socket cannot be retrieved", "reverse look-ups of addresses run into their time limit",
          r"err=-[23]", condition=True, remedy="make reverse look-ups answer (or `hosts: files` first in /etc/nsswitch.conf): each one costs about 10 s"),
     rule("dns-unresponsive", Says.NAMED, ("communications error to", "connection timed out; no servers could be reached"), "the name server does not answer"),
+    rule("dns-unresponsive", Says.STRONG, ("resolve call failed:", "i/o timeout", "Resolving timed out after", "name resolution timed out", "Name resolution timed out", "DNS query timed out", "LifetimeTimeout", "No answer from DNS"), "look-ups of names get no answer: {what}",
+         r"(?P<what>resolve call failed: (?:Query timed out|All attempts to contact name servers|Connection timed out|Network is down)[^\n]{0,40}|lookup \S+(?: on \S+)?: [^\n]{0,80}i/o timeout|Resolving timed out after \d+[^\n]{0,20}|(?i:name resolution|DNS query) timed out[^\n]{0,40}|LifetimeTimeout: The resolution lifetime expired[^\n]{0,60}|No answer from DNS[^\n]{0,40})",
+         unless=r"pull image|pulling image|huggingface\.co|hf\.co|registry|HTTPSConnection", remedy="make the name server of that node answer (resolvectl status, dig @SERVER NAME), or put the names into /etc/hosts"),
+    rule("dns-unresponsive", Says.HINT, ("Using degraded feature set",), "systemd-resolved gets no proper answers from its name server {peer}", r"degraded feature set \S+ instead of \S+ for DNS server (?P<peer>[\d.a-f:]+?)\.?$", condition=True),
     # --- ports
     rule("port-in-use", Says.NAMED, ("EADDRINUSE", "address already in use", "Address already in use", "Errno 98", "is already in use by", "port is already allocated", "already occupied"),
          "the port that it wants is taken ({port})", r"(?i)(?:port[:=\s]+|\]:|0\.0\.0\.0:|address \S*?:|\()(?P<port>\d{2,5})\b|", unless=r"retrying|trying (?:the )?next port|Using port|trying port \d|listening socket at",
