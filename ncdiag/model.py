@@ -395,8 +395,8 @@ class RankState:
     lock: Dict[str, Any] = field(default_factory=dict)
     """The file lock that it waits for: `kind`, `file`, `holder` (pid, None where not known), `command`; empty where it waits for none."""
     call: Dict[str, Any] = field(default_factory=dict)
-    """The system call that its main thread sleeps in: `name`, `left_s` (seconds that it lasts at most), `endless`, `sleeps`, and of one that reads `source`
-    (`file`, `terminal`, `writers`, `all`); empty where it sleeps in none, or that was not read."""
+    """The system call that its main thread sleeps in: `name`, `left_s` (seconds that it lasts at most), `endless`, `sleeps`, of one that reads `source`
+    (`file`, `terminal`, `writers`, `all`), of TCP sockets that it waits at `listens` (`address:port`) and `hears` (local and remote address); empty where it sleeps in none, or that was not read."""
     still_s: Optional[float] = None
     """For how long no thread of it that runs the program has run, or nothing of it moved; None where that is not known."""
 

@@ -7,7 +7,7 @@ from typing import List, Optional, Sequence
 from ncdiag import stages
 from ncdiag.hang import activity
 from ncdiag.hang.claims import LIKELY, POSSIBLE, Claim, claim, seen
-from ncdiag.hang.idle import idlers, in_a_group
+from ncdiag.hang.idle import idlers, in_a_group, served
 from ncdiag.hang.remaining import remaining
 from ncdiag.hang.scene import Scene, View
 from ncdiag.model import Evidence
@@ -26,6 +26,9 @@ def calm(scene: Scene, claims: Sequence[Claim]) -> Optional[Claim]:
         return None
     if any(view.verdict in ("dead", "stopped") for view in members):
         return None
+    group = served(scene)
+    if group is not None and not any(found.culprits or found.absent for found in claims):
+        return group
     idle = idlers(scene)
     if idle is not None and not claims:
         return idle

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Dict, List, Mapping, Optional, Sequence
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from ncdiag.hang import activity
+from ncdiag.hang.idle import takes_orders, waits_by_nature
 from ncdiag.hang.scene import Scene, View, look, what_state
 from ncdiag.model import Cause, Frame, Progress, RankState
 from ncdiag.processes.stacks import SPARED, python_frames
+from ncdiag.stages.idle import RULES as IDLE
 from ncdiag.stages.match import Rule, first
 from ncdiag.stages.order import GPU, LOCK, ORDERS, PEERS, QUEUE, SOCKET, STORE, WORKERS
 from ncdiag.stages.threads import frames_of, main_thread
@@ -120,33 +122,64 @@ def _find_lock_waiters(views: Sequence[View]) -> None:
 
 
 def _find_idlers(views: Sequence[View]) -> None:
-    """Where no process is a rank, who waits at a queue waits for its other side, and who listens waits for requests."""
-    if any(view.rank is not None or view.waiting in (PEERS, STORE, GPU) for view in views):
+    """Who waits at a queue waits for its other side, and who listens waits for requests. In a group that may be late for the others, unless all of it
+    does so, or the others only wait for what the one that listens hands on."""
+    hits = [(view, hit) for view in views if (hit := _idle_at(view)) is not None]
+    idle = [view for view, _ in hits]
+    rest = [view for view in views if view.rank is not None and view not in idle and view.verdict != "dead"]
+    if any(view.rank is not None for view in idle) and rest and not (len(idle) == 1 and all(map(takes_orders, rest))):
         return
-    for view in views:
-        main = main_thread(view.state.threads)
-        if view.state.role != "script" or view.verdict not in ("stuck", "unknown") or main is None:
-            continue
-        hit = first(_AT_QUEUE, frames_of(main))
-        if hit is not None:
-            ready = hit[0].stage == "ready"
-            frame = view.match.why if view.stage == "program" else hit[1]
-            view.match = replace(view.match, stage="ready" if ready else view.stage, why=frame, detail=hit[0].detail)
-            view.waiting, view.verdict = hit[0].waiting, "waiting"
-        elif any(socket.state == "LISTEN" for socket in view.state.sockets) and _polls(view, frames_of(main)):
-            view.match = replace(view.match, stage="ready", detail="requests")
-            view.waiting, view.verdict = ORDERS, "waiting"
+    if any(view.waiting in (PEERS, STORE, GPU) for view in views if view not in rest):
+        return
+    for view, (rule, frame) in hits:
+        stage = "ready" if rule.stage == "ready" else view.stage
+        shown = view.match.why if view.stage == "program" and view.match.why is not None else frame
+        view.match = replace(view.match, stage=stage, why=shown, detail=rule.detail)
+        view.waiting, view.verdict = rule.waiting, "waiting"
 
 
 _AT_QUEUE = (
     Rule("ready", ORDERS, ("get@multiprocessing/queues.py",), "work from a queue"),
     Rule("program", QUEUE, ("put@multiprocessing/queues.py",), "a queue that is full"),
 )
+_LISTENS = Rule("ready", ORDERS, ("",), "requests")
+_SERVES = (*IDLE, Rule("ready", ORDERS, ("accept@socket.py",), "requests"))
 _POLLS = ("ep_poll", "epoll_wait", "poll_schedule", "do_poll", "do_select", "csk_accept")
 
 
+def _idle_at(view: View) -> Optional[Tuple[Rule, Optional[Frame]]]:
+    """What it waits for, where that is work or a reader of its work; None where it is something else."""
+    main = main_thread(view.state.threads)
+    if (
+        view.state.role != "script"
+        or main is None
+        or not (view.verdict in ("stuck", "unknown") or view.stage == "ready")
+    ):
+        return None
+    stack = frames_of(main)
+    hit = first(_AT_QUEUE, stack)
+    if hit is not None:
+        return hit
+    if view.stage == "ready":
+        return replace(_LISTENS, detail=view.match.detail), view.match.why
+    if view.state.call.get("listens") or _hears_clients(view) or (not view.state.call and _polls(view, stack)):
+        return _LISTENS, None
+    others = [frames_of(thread) for thread in view.state.threads if thread is not main]
+    serving = next((hit for other in others if (hit := first(_SERVES, other)) is not None), None)
+    return serving if serving is not None and waits_by_nature(view) else None
+
+
+def _hears_clients(view: View) -> bool:
+    """Whether it waits for nothing but what clients of its own port ask for next."""
+    ports = {socket.local.rsplit(":", 1)[-1] for socket in view.state.sockets if socket.state == "LISTEN"}
+    own = [local for local, _ in view.state.call.get("hears", ())]
+    return bool(own) and all(local.rsplit(":", 1)[-1] in ports for local in own)
+
+
 def _polls(view: View, stack: Sequence[Frame]) -> bool:
-    """Whether it waits for whatever comes first on its sockets."""
+    """Whether it listens, and waits for whatever comes first on its sockets."""
+    if not any(socket.state == "LISTEN" for socket in view.state.sockets):
+        return False
     inner = [frame for frame in stack if not frame.native][:1]
     return any(word in view.state.wchan for word in _POLLS) or any(
         frame.file.endswith("selectors.py") or (frame.name == "accept" and frame.file.endswith("socket.py"))

@@ -73,6 +73,33 @@ def waits_by_nature(view: View) -> bool:
     )
 
 
+def takes_orders(view: View) -> bool:
+    """Whether it is in a collective by which one rank gives the others something."""
+    return view.witness and view.waiting == PEERS and view.match.detail in _HANDED_ON
+
+
+_HANDED_ON = ("broadcast", "broadcast_object_list", "scatter", "scatter_object_list", "recv", "recv_object_list")
+
+
+def served(scene: Scene) -> Optional[Claim]:
+    """A group that waits for work: all its ranks do, or one does that hands it on to the others. Nobody is late for anybody."""
+    free = [view for view in scene.ranks if view.witness and view.stage == "ready" and view.waiting == ORDERS]
+    rest = [view for view in scene.ranks if view not in free]
+    if not free or not in_a_group(scene.views) or any(view.state.role != "script" for view in scene.ranks):
+        return None
+    if rest and not (len(free) == 1 and all(map(takes_orders, rest))):
+        return None
+    text, open_to = f"{names(free)} {_verb(free)} for work", [view for view in free if not _at_tasks(view)]
+    if rest:
+        text += f" ({free[0].match.detail}), and {names(rest)} for what it hands on ({rest[0].match.detail})"
+    elif open_to:
+        text += f", {names(open_to)} for requests from outside, and none of the ranks is in a collective"
+    else:
+        text += " from a queue, and none of the ranks is in a collective"
+    sure = bool(open_to) and not rest and not scene.absent and not any(map(_open, free))
+    return claim("healthy", LIKELY if sure else POSSIBLE, text, [seen(view) for view in free[:4]], where={})
+
+
 def at_semaphore(view: View) -> bool:
     """Whether it waits for a lock of multiprocessing, whose holder is written nowhere."""
     return first(_SEMAPHORE, _main(view)) is not None

@@ -78,12 +78,15 @@ _ENDLESS = ("pause", "rt_sigsuspend", "read", "wait4", "waitid", "flock", "accep
 _SLEEPS, _SELECTS = ("nanosleep", "clock_nanosleep"), ("select", "pselect6")
 _ABSTIME = 1
 _FUTEX_WAIT_BITSET, _FUTEX_REALTIME = 9, 256
+_AT_ONE = ("read", "recvfrom", "recvmsg", "accept", "accept4")
+MOST = 1024
+"""Descriptors of one call that are looked at."""
 RESTARTED = "restart_syscall"
 """The call goes on after a pause, as one to read its stack is; which one it is does not stand there any more."""
 
 
 def read(host: Host, pid: int, tid: Optional[int] = None) -> Dict[str, Any]:
-    """`name`, and what is known of `descriptor` (that it reads from), `left_s` (seconds that it lasts at most; of a limit that is relative, those
+    """`name`, and what is known of `descriptors` (that it waits at), `left_s` (seconds that it lasts at most; of a limit that is relative, those
     that it lasts from its beginning), `endless` (True: without a limit), `sleeps` (True: for nothing but time to pass). Empty where it runs, or where that may not be read."""
     try:
         words = host.read(f"/proc/{pid}/task/{tid or pid}/syscall", 4096).split()
@@ -94,8 +97,9 @@ def read(host: Host, pid: int, tid: Optional[int] = None) -> Dict[str, Any]:
     if name is None or len(arguments) < 6:
         return {}
     found: Dict[str, Any] = {"name": name}
-    if name == "read":
-        found["descriptor"] = arguments[0]
+    descriptors = _descriptors(host, pid, name, arguments)
+    if descriptors:
+        found["descriptors"] = descriptors
     if name in _SLEEPS or (name in _SELECTS and not any(arguments[1:4])):
         found["sleeps"] = True
     limit = _limit(pid, name, arguments)
@@ -104,6 +108,25 @@ def read(host: Host, pid: int, tid: Optional[int] = None) -> Dict[str, Any]:
     elif limit is not None:
         found["left_s"] = round(limit, 3)
     return found
+
+
+def _descriptors(host: Host, pid: int, name: str, arguments: List[int]) -> List[int]:
+    """The files and sockets that the call waits at; empty where it waits at none, or they may not be read."""
+    if name in _AT_ONE:
+        return [arguments[0]]
+    if name in ("poll", "ppoll"):
+        raw = _memory(pid, arguments[0], 8 * min(arguments[1], MOST))
+        return [number for number, _ in struct.iter_unpack("<ii", raw or b"") if number >= 0]
+    if name.startswith("epoll"):
+        try:
+            lines = host.read(f"/proc/{pid}/fdinfo/{arguments[0]}", 1 << 20).splitlines()
+        except HostError:
+            return []
+        return [int(line.split()[1]) for line in lines if line.startswith("tfd:")][:MOST]
+    if name in _SELECTS and arguments[1]:
+        raw = _memory(pid, arguments[1], min(arguments[0] + 7, MOST) // 8)
+        return [8 * place + bit for place, byte in enumerate(raw or b"") for bit in range(8) if byte >> bit & 1]
+    return []
 
 
 def _limit(pid: int, name: str, arguments: List[int]) -> Optional[float]:
@@ -134,17 +157,23 @@ def _left(until: Optional[float], real: bool) -> Optional[float]:
 
 def _seconds(pid: int, place: int, unit: float = 1e-9) -> Optional[float]:
     """The `struct timespec` (or, by `unit`, timeval) at an address of `pid`; None where its memory may not be read."""
+    raw = _memory(pid, place, 16)
+    if raw is None:
+        return None
+    seconds, part = struct.unpack("<qq", raw)
+    return seconds + part * unit
+
+
+def _memory(pid: int, place: int, size: int) -> Optional[bytes]:
+    """`size` bytes of the memory of `pid`; None where they may not be read."""
     try:
         descriptor = os.open(f"/proc/{pid}/mem", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return None
     try:
-        raw = os.pread(descriptor, 16, place)
+        raw = os.pread(descriptor, size, place)
     except (OSError, OverflowError):
         return None
     finally:
         os.close(descriptor)
-    if len(raw) != 16:
-        return None
-    seconds, part = struct.unpack("<qq", raw)
-    return seconds + part * unit
+    return raw if len(raw) == size else None

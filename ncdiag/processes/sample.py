@@ -15,11 +15,10 @@ from typing import Any
 
 from ncdiag.host import Host, HostError
 from ncdiag.model import Progress, RankState
-from ncdiag.processes import calls, gpu, kernel, locks, logs, logtail, pipes, progress, pulse, ranks, sockets, stacks
+from ncdiag.processes import calls, gpu, kernel, locks, logs, logtail, progress, pulse, ranks, sockets, stacks, standing
 from ncdiag.processes.family import Family, find
 from ncdiag.processes.look import MANAGERS, NATIVE_OVER_S, Look, Options, Sample
 from ncdiag.processes.settings import node_of, settings_of
-from ncdiag.stages.threads import frames_of, is_user
 
 
 class Sampler:
@@ -102,7 +101,7 @@ class Sampler:
             sockets.compare(self._host, look.state.pid, look.state.sockets, tables)
         self._each([look for look in self.looks.values() if not look.done], self._read_second)
         for look in self.looks.values():
-            self._conclude(look)
+            self._conclude(look, tables)
         self._locks()
         return Sample(self.states, self.logs, self.notes)
 
@@ -223,10 +222,10 @@ class Sampler:
                 f"/proc/{look.state.pid}/io is not readable; run ncdiag as root or as the user of the process"
             )
 
-    def _conclude(self, look: Look) -> None:
+    def _conclude(self, look: Look, tables: sockets.Tables) -> None:
         state, facts = look.state, kernel.look(self._host, look.state.pid)
         if facts.state == "gone":
-            state.state, state.stack_error = "gone", "it ended during the dump"
+            state.state, state.stack_error, state.call = "gone", "it ended during the dump", {}
             return
         state.state, state.wchan, state.syscall, state.kernel_stack = (
             facts.state,
@@ -234,7 +233,7 @@ class Sampler:
             facts.syscall,
             facts.stack,
         )
-        self._call(state, facts.state)
+        standing.tell_call(self._host, look, tables)
         state.tracer = None if facts.sampled else facts.tracer
         state.frozen, state.ns_pid = facts.frozen, facts.ns_pid
         state.threads, state.stack_error, state.variables = look.first.threads, look.first.error, look.first.variables
@@ -242,7 +241,7 @@ class Sampler:
             thread["state"] = facts.threads.get(thread["tid"], "")
             if not thread["main"] and calls.read(self._host, state.pid, thread["tid"]).get("endless"):
                 thread["endless"] = True
-        state.still_s = _still_s(look)
+        state.still_s = standing.still_s(look)
         if state.rank is None and state.variables:
             ranks.from_variables(state)
         if state.rank is None and not self._options.variables and _is_in_a_group(state):
@@ -251,23 +250,6 @@ class Sampler:
             )
         if state.role == "launcher" and _is_in_a_group(state):
             state.role = "script"
-
-    def _call(self, state: RankState, letter: str) -> None:
-        """The call that it is in now; one that a read of its stack restarted is the one of the first look."""
-        now = calls.read(self._host, state.pid)
-        if now.get("name") != calls.RESTARTED:
-            state.call = now
-        elif state.call.get("left_s"):
-            state.call["left_s"] = max(state.call["left_s"] - (state.progress.window_s if state.progress else 0.0), 0.0)
-        if "descriptor" in state.call and letter in ("S", "D"):
-            state.call["source"] = pipes.source(self._host, state.pid, state.call.pop("descriptor"))
-
-
-def _still_s(look: Look) -> float | None:
-    """Of its main thread and those in code of the program: how long none of them has run."""
-    own = [thread for thread in look.state.threads if thread["main"] or any(map(is_user, frames_of(thread)))]
-    known = [look.still_s.get(thread["tid"]) for thread in own]
-    return min((seconds for seconds in known if seconds is not None), default=None) if None not in known else None
 
 
 def _polls_lock_file(state: RankState) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ipaddress
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from ncdiag.host import Host, HostError
 from ncdiag.model import Socket
@@ -100,6 +100,20 @@ def read(host: Host, pid: int, tables: Tables) -> tuple[str, list[Socket]]:
         if match and int(match.group(1)) in table:
             mine[int(match.group(1))] = table[int(match.group(1))]
     return namespace, sorted(mine.values(), key=lambda item: (_FIRST.get(item.state, 9), item.local, item.remote))
+
+
+def of(host: Host, pid: int, descriptors: Iterable[int], tables: Tables) -> list[Socket]:
+    """The TCP sockets among some descriptors of `pid`; empty where it is gone or may not be read."""
+    found = []
+    try:
+        _, table = tables.of(pid)
+        for number in descriptors:
+            match = _INODE.match(host.link(f"/proc/{pid}/fd/{number}"))
+            if match and int(match.group(1)) in table:
+                found.append(table[int(match.group(1))])
+    except HostError:
+        pass
+    return found
 
 
 def compare(host: Host, pid: int, before: list[Socket], tables: Tables) -> None:
