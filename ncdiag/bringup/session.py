@@ -242,6 +242,9 @@ class Session:
             }
         )
 
+    def rests(self, at_s: float, quiet_s: float, why: str) -> None:
+        self.screen.say(f"ncdiag {at_s:6.1f} s  nothing has moved for {quiet_s:.0f} s, and that is no stall: {why}")
+
     def moves_again(self, at_s: float, after_s: float) -> None:
         self.screen.say(f"ncdiag {at_s:6.1f} s  it moves again")
 

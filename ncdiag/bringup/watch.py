@@ -56,6 +56,7 @@ class Watch:
         """Set from outside (a signal): the watch ends at the next chance."""
         self._seen = Seen()
         self._said: tuple[object, ...] | None = None
+        self._rest = ""
         self._left = self._exit_seen = self.was_up = False
         self._halted: set[object] = set()
         self._asker: ready.Asker | None = None
@@ -266,6 +267,9 @@ class Watch:
         if verdict.kind in ("progressing", "healthy") and self._said is None:
             self.timeline.event(self.at_s, "slow", summary=verdict.summary)
             self.stall.moved_at = time.monotonic() if verdict.kind == "progressing" else self.stall.moved_at
+            if verdict.kind == "healthy" and quiet_s and verdict.summary != self._rest:
+                self.voice.rests(self.at_s, quiet_s, verdict.summary)
+                self._rest = verdict.summary
             return
         if mark == self._said:
             return

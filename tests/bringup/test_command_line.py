@@ -260,6 +260,29 @@ def test_a_stall_is_said_and_stopped_and_nothing_is_left(tmp_path: Path) -> None
     assert not bundle.exists()
 
 
+IDLE = """
+import http.server, os, sys, time
+print("listening", flush=True)
+http.server.ThreadingHTTPServer(("127.0.0.1", 0), http.server.SimpleHTTPRequestHandler).serve_forever()
+"""
+BUSY_WITH_NOTHING = """
+import os, threading
+print("waiting", flush=True)
+lock = threading.Lock(); lock.acquire(); lock.acquire()
+"""
+RANKS = 'for rank in 0 1; do RANK=$rank WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=29999 "$0" -c "$1" & done; wait'
+
+
+@pytest.mark.parametrize(("program", "outcome"), [(IDLE, "timeout"), (BUSY_WITH_NOTHING, "stalled")])
+def test_a_service_of_ranks_that_waits_for_requests_does_not_stall(tmp_path: Path, program: str, outcome: str) -> None:
+    out = tmp_path / "r.json"
+    limits = ["--no-preflight", "--stall-after", "2", "--on-stall", "stop", "--timeout", "9"]
+    done = ncdiag(*limits, "--format", "json", "-o", str(out), "--", "sh", "-c", RANKS, sys.executable, program)
+    assert json.loads(out.read_text())["outcome"] == outcome, done.stderr
+    said = "and that is no stall: rank 0 "
+    assert (said in done.stderr) == (outcome == "timeout"), done.stderr
+
+
 def test_a_server_without_completions_is_up_by_its_health(vllm: Path) -> None:
     arguments = ["--no-preflight", "--then", "stop", "--ready-when", "health"]
     done = ncdiag(*arguments, "--", str(vllm), "serve", "m", "--port", free_port(), environment={"BROKEN": "1"})
