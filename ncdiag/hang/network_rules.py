@@ -22,15 +22,17 @@ _JUMBO = 1400
 def unanswered(scene: Scene, picture: Picture) -> Iterator[Claim]:
     """SYN_SENT: somebody dials and hears nothing."""
     done = set()
+    lost = [(view, socket) for view, socket in picture.unacknowledged() if _cut(socket)]
     for dial in picture.dials():
         key = (dial.view.state.pid, dial.host, dial.port)
         if key in done or (dial.port in _WEB and dial.listener is None):
             continue
         done.add(key)
-        yield _dial(picture, dial)
+        yield _dial(picture, dial, [s for v, s in lost if v.home == dial.view.home and split(s.remote)[0] == dial.host])
 
 
-def _dial(picture: Picture, dial: Dial) -> Claim:
+def _dial(picture: Picture, dial: Dial, lost: List[Socket]) -> Claim:
+    """`lost`: older connections to the same address on which nothing passes any more."""
     node, home, where = dial.view.state.node, dial.view.home, f"{dial.host}:{dial.port}"
     evidence = [Evidence(f"sockets of {dial.view.name}", f"{dial.socket.state} {dial.socket.local} -> {where}")]
     arrow = [Wait(dial.view.name, dial.listener.name if dial.listener else where, f"SYN_SENT to {where}")]
@@ -45,6 +47,20 @@ def _dial(picture: Picture, dial: Dial) -> Claim:
             "ray-gcs-unreachable",
             LIKELY,
             f"{dial.view.name} dials the Ray head at {where} and gets no answer",
+            evidence,
+            where=place,
+            waits=arrow,
+        )
+    if lost:
+        evidence += [
+            Evidence(f"sockets of {node}", f"ESTABLISHED {s.local} -> {s.remote}, {s.retransmits} retransmits")
+            for s in lost[:3]
+        ]
+        return claim(
+            "bootstrap-peer-unreachable",
+            LIKELY,
+            f"nothing passes any more between {node} and {place['peer'] or dial.host}: {dial.view.name} dials {where} and "
+            "gets no answer, nor do the connections that it had",
             evidence,
             where=place,
             waits=arrow,
@@ -136,6 +152,10 @@ def silent_link(scene: Scene, picture: Picture) -> Iterator[Claim]:
             evidence,
             where=place,
         )
+
+
+def _cut(socket: Socket) -> bool:
+    return not socket.moved and socket.retransmits >= _TIMEOUTS
 
 
 def _unheard(socket: Socket, ends: Set[Tuple[str, str]]) -> bool:
