@@ -204,7 +204,7 @@ def main() -> int:
     parser.add_argument("--gpus", type=int, help="how many there are; asked of NVML when not given")
     parser.add_argument("--seats", type=int, default=14, help="ranks at a time")
     parser.add_argument("--until", type=float, default=420, help="seconds after which no further case is started")
-    options = parser.parse_args()
+    options = parser.parse_intermixed_args()
     options.gpus = options.gpus or count_gpus()
     options.folder.mkdir(parents=True, exist_ok=True)
     chosen = []

@@ -61,6 +61,17 @@ def busy_gpu() -> None:
     torch.cuda._sleep(1 << 45)
 
 
+def fill_memory() -> None:
+    """More than any GPU has."""
+    torch.empty(1 << 43, dtype=torch.uint8, device=DEVICE)
+
+
+def bad_index() -> None:
+    """A row that the table does not have; the kernel finds out."""
+    table = torch.zeros(8, device=DEVICE)
+    float(table[torch.tensor([99], device=DEVICE)].sum())
+
+
 def die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
@@ -78,6 +89,8 @@ ALONE = {
     "lock": take_lock,
     "loop": tokenize,
     "busy_gpu": busy_gpu,
+    "memory": fill_memory,
+    "index": bad_index,
     "die": die,
     "raise": fail,
     "leave": leave,
@@ -94,6 +107,8 @@ def differ(tensor: torch.Tensor) -> None:
         dist.broadcast(tensor, 0) if mine else dist.all_reduce(tensor)
     elif FAULT == "skip" and not mine:
         dist.all_reduce(tensor)
+    elif FAULT == "receive":
+        dist.recv(tensor, 0) if mine else dist.all_reduce(tensor)
     elif FAULT == "gather":
         dist.all_gather([torch.empty_like(tensor) for _ in range(WORLD)], tensor) if mine else dist.all_reduce(tensor)
 
