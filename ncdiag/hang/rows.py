@@ -10,6 +10,7 @@ from ncdiag.hang.claims import Claim, names, numbers
 from ncdiag.hang.fold import folds
 from ncdiag.hang.grounds import unsure
 from ncdiag.hang.lock_rules import lock_in_words
+from ncdiag.hang.printed import printed
 from ncdiag.hang.remaining import remaining
 from ncdiag.hang.scene import Scene, View
 from ncdiag.hang.verdict import RankVerdict, Verdict, Wait
@@ -24,8 +25,9 @@ def verdict_of(scene: Scene, ranked: Sequence[Claim]) -> Verdict:
     rows = [_row(view, view in first.culprits, first.waits) for view in scene.views]
     rows += [_absent_row(scene, number, number in first.absent) for number in scene.absent]
     summary = first.cause.summary
+    kind = _kind(scene, first)
     return Verdict(
-        _kind(scene, first),
+        kind,
         summary,
         [found.cause for found in ranked],
         rows,
@@ -33,6 +35,7 @@ def verdict_of(scene: Scene, ranked: Sequence[Claim]) -> Verdict:
         folds(scene.ranks),
         _communicators(scene),
         _next(scene, first),
+        printed(scene, first.culprits) if kind in ("hang", "unknown", "failed") else [],
     )
 
 

@@ -69,6 +69,20 @@ class Fold:
 
 
 @dataclass
+class Printed:
+    """An exception that a process printed before it stopped moving."""
+
+    name: str
+    """Who: `rank 1 (gpu02, pid 4711)`, or `one of …` where several write to one file."""
+    source: str
+    """The log file."""
+    lines: List[str]
+    """What the program said of it, its innermost frame, the exception."""
+    after: int = 0
+    """How many lines follow in the log."""
+
+
+@dataclass
 class Verdict:
     """What the inference concluded. `causes` is empty when it is `progressing` or `healthy` without a finding."""
 
@@ -85,6 +99,8 @@ class Verdict:
     """What NCCL RAS said about each communicator: `name`, `size`, `missing`, `behind`."""
     next: List[str] = field(default_factory=list)
     """What to collect, where that would tell more."""
+    printed: List[Printed] = field(default_factory=list)
+    """Exceptions that its processes printed last, those of the culprits first; empty where nothing is wrong."""
 
     @property
     def culprits(self) -> List[RankVerdict]:

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ncdiag import redact
-from ncdiag.hang.verdict import Fold, RankVerdict, Verdict
+from ncdiag.hang.verdict import Fold, Printed, RankVerdict, Verdict
 from ncdiag.model import SCHEMA, Cause
 from ncdiag.report.causes import QUIET
 from ncdiag.report.console import make_console
@@ -44,6 +44,8 @@ _INTERPRETER = re.compile(r"/lib-dynload/|libpython3|\(python3?[\d.]*[:)]|_cpyth
 _WRAPPERS = re.compile(r"c10d_logger\.py:|contextlib\.py:|pybind11::|^\?|^_start |^__libc_start|libpython[\d.]+\.so")
 """Frames that say nothing: decorators, binding layers, the interpreter."""
 NOTES = 8
+EXCEPTIONS = 2
+"""Exceptions of different processes that are shown."""
 NAME = 80
 """Characters of a frame's name in the text."""
 
@@ -55,6 +57,7 @@ def verdict_as_text(verdict: Verdict, notes: Sequence[str], *, color: str | None
     if verdict.ranks:
         console.print()
         console.print(_table(verdict.ranks))
+    _print_exceptions(console, verdict.printed if verbose else verdict.printed[:EXCEPTIONS])
     _print_stacks(console, verdict.folds, None if verbose else FRAMES)
     _print_list(console, "not read", notes, None if verbose else NOTES)
     _print_list(console, "next", verdict.next, None)
@@ -109,6 +112,16 @@ def _table(rows: Sequence[RankVerdict]) -> Table:
         ]
         table.add_row(*cells)
     return table
+
+
+def _print_exceptions(console: Console, exceptions: Sequence[Printed]) -> None:
+    for told in exceptions:
+        later = f", {told.after} lines before its end" if told.after else ", its last lines"
+        head = Text("\nprinted by ", "bold")
+        head.append(f"{plain(told.name)} in {plain(told.source)}{later}")
+        console.print(head)
+        for line in told.lines:
+            console.print(Text("    " + one_line(line)), soft_wrap=True)
 
 
 def _since(row: RankVerdict) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from ncdiag.exits import Exit
-from ncdiag.hang.verdict import Fold, RankVerdict, Verdict, Wait
+from ncdiag.hang.verdict import Fold, Printed, RankVerdict, Verdict, Wait
 from ncdiag.model import Cause, Finding
 
 
@@ -110,6 +110,7 @@ class Result:
     """Single figures worth seeing."""
     source: str = ""
     """The file it was read from; empty for what was found just now."""
+    printed: list[Printed] = field(default_factory=list)
 
     @classmethod
     def of_verdict(cls, command: str, verdict: Verdict, notes: list[str], code: int) -> Result:
@@ -127,6 +128,7 @@ class Result:
             communicators=list(verdict.communicators),
             next=verdict.next,
             notes=notes,
+            printed=verdict.printed,
         )
 
     @property
@@ -141,4 +143,5 @@ class Result:
             self.folds,
             [dict(one) for one in self.communicators],
             self.next,
+            self.printed,
         )

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from ncdiag.hang.verdict import Fold, RankVerdict, Wait
+from ncdiag.hang.verdict import Fold, Printed, RankVerdict, Wait
 from ncdiag.model import CONFIDENCES, SCHEMA, Cause, Evidence, Finding, Status
 from ncdiag.report.measured import events, facts, lanes, outcome, pairs, steps
 from ncdiag.report.plainly import number, text, whole
@@ -49,6 +49,7 @@ def result_of(data: Any, source: str) -> Result:
         outcome(data),
         facts(data),
         source,
+        _each(data, "printed", _printed),
     )
 
 
@@ -143,6 +144,10 @@ def _rank(data: Mapping[str, Any]) -> RankVerdict:
 
 def _fold(data: Mapping[str, Any]) -> Fold:
     return Fold(_texts(data["ranks"]), _texts(data["frames"]), data.get("odd") is True)
+
+
+def _printed(data: Mapping[str, Any]) -> Printed:
+    return Printed(text(data["name"]), text(data["source"]), _texts(data["lines"]), whole(data.get("after")) or 0)
 
 
 def _texts(items: Iterable[Any]) -> list[str]:
