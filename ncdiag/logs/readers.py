@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from ncdiag.logs.addresses import Addresses
 from ncdiag.logs.alive import Life
 from ncdiag.logs.bench import Bench
+from ncdiag.logs.lasting import Lasting
 from ncdiag.logs.members import Members
 from ncdiag.logs.model import Line
 from ncdiag.logs.native import Native
@@ -51,6 +52,7 @@ class Readers:
     services: Services = field(default_factory=Services)
     query: Query = field(default_factory=Query)
     native: Native = field(default_factory=Native)
+    lasting: Lasting = field(default_factory=Lasting)
     others: tuple[Reader, ...] = field(
         default_factory=lambda: (
             Addresses(),
@@ -88,6 +90,7 @@ class Readers:
             self.services,
             self.query,
             self.native,
+            self.lasting,
             *self.others,
         ]
 

@@ -10,12 +10,12 @@ from ncdiag.explain import Says, Signal
 from ncdiag.logs import structure
 from ncdiag.logs.alive import harmless
 from ncdiag.logs.documents import Documents
-from ncdiag.logs.model import STANDING, speaker
+from ncdiag.logs.model import STANDING, Line, speaker
 from ncdiag.logs.readers import Readers
 from ncdiag.logs.rules.processes import NODE_LOST
 from ncdiag.logs.rules.ray import IDLE, NO_GPU
 from ncdiag.logs.trials import trials
-from ncdiag.logs.vllm import ORDER
+from ncdiag.logs.vllm import ORDER, Starts
 from ncdiag.logs.waiters import silent
 from ncdiag.model import Evidence
 from ncdiag.nccl.log_facts import NcclFacts
@@ -292,6 +292,8 @@ def _waited_for_load(signals: Sequence[Signal], readers: Readers) -> Iterator[Si
 
 
 _LIMIT = re.compile(r"Timeout\(ms\)=(\d+)")
+VERY_SLOW_S = 1800.0  # of a start, that is worth telling of a server that has been at work since
+ANSWERS = 2  # that a server gives after its start, to be at work
 LONG_WORK_S = 60.0  # of work before the common one, that a fixed limit of unknown length may have run out in
 
 
@@ -341,7 +343,8 @@ def _outcome(
     starts, bench = readers.starts, readers.bench
     ending = [signal for signal in signals if not signal.condition]
     real = [signal for signal in ending if signal.order < STANDING - 9]
-    moving, slow = starts.moving(), starts.slow()
+    moving, slow = starts.moving() or _under_way(readers), starts.slow()
+    long = readers.lasting.slow()
     if moving is not None and all(signal.order < moving.order and signal.says <= Says.SYMPTOM for signal in real):
         yield moving
     elif slow is not None and not real and starts.ready is None and starts.longest is not None:
@@ -353,7 +356,9 @@ def _outcome(
     if ending and (done is None or last > done.order or any(signal.says >= Says.HINT for signal in ending)):
         return
     if slow is not None and starts.ready is not None:
-        yield slow if done is None else replace(slow, order=min(slow.order, done.order - 0.5))
+        yield _beside(slow, starts, done)
+    elif long is not None and done is not None and done is readers.life.stepped:
+        yield _beside(long, starts, done)
     if done is not None and done is readers.life.stepped and not readers.life.ended(done.source):
         yield Signal(
             "healthy",
@@ -389,6 +394,21 @@ def _outcome(
             condition=True,
             order=order.get(line.source, 0.0) + line.line,
         )
+
+
+def _under_way(readers: Readers) -> Signal | None:
+    """Counted work before a job that has not begun."""
+    begun = readers.life.stepped or readers.starts.served or readers.bench.worked
+    return readers.lasting.moving() if begun is None else None
+
+
+def _beside(slow: Signal, starts: Starts, done: Line | None) -> Signal:
+    """A slow start is what there is to say of a job that has just begun; one that goes on answering is well, and was slow once."""
+    if done is None:
+        return slow
+    if starts.answers >= ANSWERS and starts.slow(VERY_SLOW_S) is None:
+        return replace(slow, says=Says.HINT, order=done.order + 0.5)
+    return replace(slow, order=min(slow.order, done.order - 0.5))
 
 
 def _fine(documents: Documents, readers: Readers) -> Iterator[Signal]:

@@ -65,6 +65,9 @@ GREW = 2  # times that a bar grew, to be work that moves
 _SERVED = re.compile(
     r'" 200 OK|HTTP/1\.1" 200|generation throughput: (?!0\.0 )[\d.]+|gen throughput \(token/s\): [1-9]|Successful requests: +[1-9]'
 )
+_ANSWERED = re.compile(
+    r'"POST [^"]*" 200|generation throughput: (?!0\.0 )[\d.]+|gen throughput \(token/s\): [1-9]|Successful requests: +[1-9]'
+)
 _READY = ORDER.index("ready")
 WORKED = (
     "node:__internal_head__",
@@ -175,6 +178,8 @@ class Starts:
         self.methods: dict[int, tuple[str, Line]] = {}
         self.served: Line | None = None
         self.ready: Line | None = None
+        self.answers = 0
+        """How many answers to users are seen after the start."""
         self.worked: Line | None = None
         self.ray_up: dict[str, float] = {}
         """Source -> order of the last line with which `ray start` came up: the head was reached."""
@@ -246,6 +251,7 @@ class Starts:
         init = _INIT.search(line.text)
         if init:
             self.methods.setdefault(int(init["rank"]), (init["url"], line))
+        self.answers += self.ready is not None and _ANSWERED.search(line.text) is not None
         if self.ready is not None and self.served is None and _SERVED.search(line.text):
             self.served = line
         return False
@@ -367,21 +373,23 @@ class Starts:
                 remedy="the same --master-addr on all nodes: the address of node 0 that all of them reach",
             )
 
-    def slow(self) -> Signal | None:
-        """A start that took long between two stages, or in one step that says so."""
-        if self.longest is not None and self.longest[0] >= SLOW_LOAD_S:
+    def slow(self, least: float = SLOW_LOAD_S) -> Signal | None:
+        """A start that took long between two stages, or in one step that says so. `least`: seconds."""
+        if self.longest is not None and self.longest[0] >= least:
             seconds, what, line = self.longest
             return _slow(f"{what} {seconds / 60:.0f} min; it went on by itself", line)
         if self.waited is not None and self.ready is not None:
             line, minutes = self.waited
-            return _slow(
-                f"the engine's message queue waited for {minutes} min during a long step; it went on by itself", line
-            )
+            if least <= max(SLOW_LOAD_S, minutes * 60):
+                return _slow(
+                    f"the engine's message queue waited for {minutes} min during a long step; it went on by itself",
+                    line,
+                )
         for source in self.sources.values():
             clocks = [(name, source.clocks[name]) for name in ORDER if name in source.clocks]
             for (before, start), (after, end) in itertools.pairwise(clocks):
                 took = (end - start) % 86400
-                if SLOW_LOAD_S <= took < 6 * 3600 and source.line is not None and source.first is not None:
+                if least <= took < 6 * 3600 and source.line is not None and source.first is not None:
                     return Signal(
                         "slow-not-hung",
                         Says.STRONG,

@@ -1,0 +1,115 @@
+"""Work before the common one, of any tool: how long a piece of it took, and counts that grow while it is under way.
+
+Sources: Megatron-LM, NeMo, DeepSpeed, torchtitan, datasets and tokenizers, TensorRT-LLM, ninja.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ncdiag.explain import Says, Signal
+from ncdiag.logs.alive import trains
+from ncdiag.logs.model import Line, speaker
+
+LONG_S = 300.0  # seconds of one piece of work, from which on it is told
+GREW = 2  # times that a count grew, to be work that moves
+_WORK = re.compile(
+    r"(?i)\b(?:re)?(?:buil[dt]|load|compil|tokeniz|sav|captur|warm|convert|download|index|preprocess|preparing|cach|sort|shuffl|pack|map|filter|merg|quantiz|autotun|split|unpack|extract|copy|copied|engine|restor)\w*"
+)
+_TOOK = re.compile(
+    r"\b(?P<how>took|elapsed|in|after|time\b[^\n]{0,80}?[:=]|op:)[^\n\d]{0,12}(?P<n>\d{1,9}(?:\.\d+)?) ?(?P<unit>seconds|secs?|s|minutes|mins?|hours)\b"
+    r"|\((?P<unit2>seconds|secs?|s|minutes|mins?)\)\s*[:=]\s*(?P<n2>\d{1,9}(?:\.\d+)?)"
+    r"|\b(?:took|elapsed(?: time)?:?|time (?:of|to|for) [\w ,.-]{1,60}:) (?P<h>\d{1,3}):(?P<m>\d\d):(?P<s>\d\d)\b"
+)
+_NOT = re.compile(
+    r"(?i)time-?out|timed[ -]out|limit|exceed|ran for|fail|error|kill|expire|every|interval|heartbeat|\beta\b|remain|retry|waiting|NCCL"
+)
+_COUNT = re.compile(
+    r"(?i)\b(?P<what>(?:process|tokeniz|read|load|index|build|built|convert|pack|download|writ|sav|cop[yi]|map|filter|merg|compil)\w*)\W+(?:\w+\W+){0,3}?(?P<n>\d[\d,]{0,14})(?:\s*/\s*\d[\d,]*)?\s+(?P<unit>documents|docs|records|rows|shards?|files|layers?|kernels|graphs|articles|lines)\b"
+    r"|^\[(?P<n2>\d{1,6})/\d{1,6}\] (?P<what2>Building|Linking|Compiling|c\+\+|g\+\+|\S*nvcc|Generating)\b"
+)
+
+
+@dataclass
+class _Count:
+    """A count that was heard."""
+
+    value: int
+    line: Line
+    grew: int = 0
+
+
+class Lasting:
+    """The piece of work that lasted longest, and the count that was heard last."""
+
+    triggers = ("(seconds)", " seconds", " secs", " minutes", "elapsed", " took ", "time of build", " documents", " docs", " records", " rows", " shards", " files", " layers", " kernels", " graphs", "] Building ", "nvcc ", "/c++ ", "] c++ ")  # fmt: skip
+
+    def __init__(self) -> None:
+        self._longest: tuple[float, str, Line] | None = None
+        self._counts: dict[str, _Count] = {}
+        self._last: _Count | None = None
+
+    def take(self, line: Line) -> bool:
+        text = line.text
+        if not trains(text):
+            self._take_time(line)
+            self._take_count(line)
+        return False
+
+    def routine(self, line: Line) -> bool:
+        """A step of a training is none of this."""
+        return trains(line.text)
+
+    def _take_time(self, line: Line) -> None:
+        text = line.text[:400]
+        took = _TOOK.search(text)
+        if took is None or _NOT.search(text) or not (work := _WORK.search(text)):
+            return
+        seconds = _seconds(took)
+        if self._longest is None or seconds > self._longest[0]:
+            what = text[work.start() : work.start() + 60].split("(")[0].split(" took")[0].strip(" :.")
+            self._longest = seconds, what, line
+
+    def _take_count(self, line: Line) -> None:
+        count = _COUNT.search(line.text[:400])
+        if count is None or len(self._counts) > 1000:
+            return
+        key = f"{line.source} {(count['what'] or count['what2']).lower()} {count['unit']}"
+        value = int((count["n"] or count["n2"]).replace(",", ""))
+        known = self._counts.get(key)
+        grew = known.grew + 1 if known is not None and value > known.value else 0
+        self._last = self._counts[key] = _Count(value, line, grew)
+
+    def end(self, source: str) -> None:
+        pass
+
+    def signals(self) -> Iterator[Signal]:
+        yield from ()
+
+    def slow(self) -> Signal | None:
+        """A piece of work that took long and came to its end."""
+        if self._longest is None or self._longest[0] < LONG_S:
+            return None
+        seconds, what, line = self._longest
+        return _signal(f"{what}: {seconds / 60:.0f} min; it went on by itself", line)
+
+    def moving(self) -> Signal | None:
+        """A count that grew and is the last that was heard of such work."""
+        if self._last is None or self._last.grew < GREW:
+            return None
+        return _signal("a count of work before the common one was growing when this ends", self._last.line)
+
+
+def _seconds(took: re.Match[str]) -> float:
+    if took["h"]:
+        return int(took["h"]) * 3600.0 + int(took["m"]) * 60 + int(took["s"])
+    unit = (took["unit"] or took["unit2"])[0]
+    return float(took["n"] or took["n2"]) * {"s": 1, "m": 60, "h": 3600}[unit]
+
+
+def _signal(summary: str, line: Line) -> Signal:
+    return Signal(
+        "slow-not-hung", Says.STRONG, summary, [line.evidence()], speaker(line.shown), condition=True, order=line.order
+    )
