@@ -33,6 +33,15 @@ def order(numbers: Iterable[int]) -> str:
     return ",".join("-".join(str(number) for number in run) for run in runs)
 
 
+def counted(number: int, what: str) -> str:
+    """A number of things, of which there may be one: `1 pair`, `2 pairs`, `1 more switch`, `2 more switches`.
+
+    >>> counted(1, "node"), counted(2, "switch")
+    ('1 node', '2 switches')
+    """
+    return f"{number} {what}" + ("" if number == 1 else "es" if what.endswith(("s", "x", "ch", "sh")) else "s")
+
+
 def fold(names: Iterable[str]) -> str:
     """Names as node sets: the last number of each name is folded where its width and the rest agree; others stay as they are.
 

@@ -14,6 +14,7 @@ from ncdiag.host import Host
 from ncdiag.model import Finding, Probe, Snapshot, ok, skip, warn
 from ncdiag.nccl.sysfs import word
 from ncdiag.nccl.uneven import uneven
+from ncdiag.nodeset import counted
 
 HELD_DOWN = {
     "hw_slowdown": "the hardware slows it down",
@@ -52,7 +53,7 @@ def judge(snapshot: Snapshot) -> Iterator[Finding]:
         yield from problems
         tops[node] = sorted({(gpu["name"], gpu["power_limit_w"], gpu["sm_clock_max_mhz"]) for gpu in gpus}, key=str)
         if not problems:
-            yield ok(f"{len(gpus)} GPUs, none held down", node, source="nvidia-smi -q -x")
+            yield ok(f"{counted(len(gpus), 'GPU')}, none held down", node, source="nvidia-smi -q -x")
     yield from _unequal(tops)
 
 

@@ -13,6 +13,7 @@ from typing import Any, Dict, Iterator, List, Mapping
 
 from ncdiag.model import Finding, Probe, Snapshot, fail, ok, skip, warn
 from ncdiag.nccl.uneven import uneven
+from ncdiag.nodeset import counted
 
 NVIDIA = "0x10de"
 HELD_MIB = 1024  # memory in use by others, from which an engine may not find what it wants
@@ -50,7 +51,7 @@ def _none(node: str, facts: Mapping[str, Any], on_bus: List[str]) -> Finding:
     why = facts["why"] or "it lists none"
     if facts["driver"] is None:
         return fail(
-            f"{len(on_bus)} NVIDIA GPUs on the PCI bus ({', '.join(on_bus[:4])}), but no driver is loaded",
+            f"{counted(len(on_bus), 'NVIDIA GPU')} on the PCI bus ({', '.join(on_bus[:4])}), but no driver is loaded",
             node,
             source="/proc/driver/nvidia/version",
             observed=on_bus,
@@ -86,7 +87,7 @@ def _missing(snapshot: Snapshot, node: str, facts: Mapping[str, Any], on_bus: Li
     elif set(on_bus) - known:
         lost = sorted(set(on_bus) - known)
         yield warn(
-            f"{len(lost)} of {len(on_bus)} GPUs of the PCI bus are not seen by the driver: {', '.join(lost[:4])}",
+            f"{len(lost)} of {counted(len(on_bus), 'GPU')} of the PCI bus {'is' if len(lost) == 1 else 'are'} not seen by the driver: {', '.join(lost[:4])}",
             node,
             source="/sys/bus/pci/devices, nvidia-smi",
             observed=len(known),
@@ -96,7 +97,7 @@ def _missing(snapshot: Snapshot, node: str, facts: Mapping[str, Any], on_bus: Li
         )
     if wanted is not None and len(known) < wanted:
         yield fail(
-            f"{len(known)} GPUs, the plan wants {wanted} a node",
+            f"{counted(len(known), 'GPU')}, the plan wants {wanted} a node",
             node,
             source="nvidia-smi",
             observed=len(known),

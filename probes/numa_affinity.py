@@ -17,6 +17,7 @@ from ncdiag.model import Finding, Probe, Snapshot, ok, skip, unknown, warn
 from ncdiag.nccl import machine
 from ncdiag.nccl.topology_view import GpuView, View
 from ncdiag.nccl.uneven import uneven
+from ncdiag.nodeset import counted
 
 
 class Facts(TypedDict):
@@ -73,7 +74,7 @@ def _node(node: str, shown: View, functions: Dict[str, Dict[str, object]]) -> It
     source = "/sys/bus/pci/devices/*/numa_node"
     real = [one for one in shown.gpus if one.own and any(nic.net.busid for nic in one.own)]
     if not shown.nets:
-        yield skip(f"{len(shown.gpus)} GPUs and no network card on the PCI bus", node, source=source)
+        yield skip(f"{counted(len(shown.gpus), 'GPU')} and no network card on the PCI bus", node, source=source)
         return
     if not real:
         yield skip("the network devices are virtual and have no place in the PCI tree", node, source=source)
@@ -98,8 +99,8 @@ def _node(node: str, shown: View, functions: Dict[str, Dict[str, object]]) -> It
             remedy="move a card under that socket, or give the GPU's rank to a node whose card is near; see `ncdiag topo live`",
         )
     if not far:
-        counted = Counter(_nearest(shown, one) for one in real)
-        text = ", ".join(f"{times} x {kind}" for kind, times in counted.items())
+        distances = Counter(_nearest(shown, one) for one in real)
+        text = ", ".join(f"{times} x {kind}" for kind, times in distances.items())
         yield ok(f"every GPU has a network card under its own socket ({text})", node, source=source)
 
 
@@ -108,8 +109,8 @@ def _nearest(shown: View, one: GpuView) -> str:
 
 
 def _shape(shown: View) -> str:
-    counted = Counter(_nearest(shown, one) for one in shown.gpus)
-    return ", ".join(f"{times} x {kind}" for kind, times in sorted(counted.items()))
+    distances = Counter(_nearest(shown, one) for one in shown.gpus)
+    return ", ".join(f"{times} x {kind}" for kind, times in sorted(distances.items()))
 
 
 PROBE = Probe(

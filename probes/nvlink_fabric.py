@@ -17,6 +17,7 @@ from ncdiag.host import Host
 from ncdiag.model import Finding, Probe, Snapshot, fail, ok, skip, unknown, warn
 from ncdiag.nccl.sysfs import names
 from ncdiag.nccl.uneven import uneven
+from ncdiag.nodeset import counted
 
 NO_CLUSTER = ("00000000-0000-0000-0000-000000000000", "")
 
@@ -67,12 +68,12 @@ def judge(snapshot: Snapshot) -> Iterator[Finding]:
 
 
 def _fine(node: str, gpus: List[Mapping[str, Any]]) -> Finding:
-    counted = Counter(_active(gpu) for gpu in gpus if gpu["nvlinks"] is not None)
-    if not counted:
+    by_links = Counter(_active(gpu) for gpu in gpus if gpu["nvlinks"] is not None)
+    if not by_links:
         return unknown("NVLink was not told by the driver", node, source="nvidia-smi nvlink -s")
-    if set(counted) == {0}:
+    if set(by_links) == {0}:
         return skip("these GPUs have no NVLink", node, source="nvidia-smi nvlink -s")
-    text = ", ".join(f"{times} GPUs with {count} links" for count, times in counted.items())
+    text = ", ".join(f"{counted(times, 'GPU')} with {counted(count, 'link')}" for count, times in by_links.items())
     return ok(f"NVLink: {text}, all active, no errors", node, source="nvidia-smi nvlink -s -e")
 
 
@@ -128,7 +129,7 @@ def _fabric(snapshot: Snapshot, node: str, gpus: List[Mapping[str, Any]], own: M
         }[own["manager"]]
         made = fail if len(gpus) > 1 else warn  # a single GPU handed into a virtual machine works without
         yield made(
-            f"the NVSwitch fabric is not up on {len(bad)} of {len(gpus)} GPUs: {state}; {manager}",
+            f"the NVSwitch fabric is not up on {len(bad)} of {counted(len(gpus), 'GPU')}: {state}; {manager}",
             node,
             source="nvidia-smi -q -x (fabric)",
             observed=state,

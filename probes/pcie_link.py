@@ -13,6 +13,7 @@ from typing import Any, Dict, Iterator, Mapping, Optional, Set, Tuple
 
 from ncdiag.model import Finding, Probe, Snapshot, ok, skip, unknown, warn
 from ncdiag.nccl.topology import link_name
+from ncdiag.nodeset import counted
 
 USABLE = 0.80  # of the raw rate: what encoding and packet headers leave
 CORRECTABLE_NOTED = 1000  # corrected errors since boot; fewer are usual
@@ -41,7 +42,9 @@ def judge(snapshot: Snapshot) -> Iterator[Finding]:
         if not told:
             yield _untold(snapshot, node, cards)
         elif not problems:
-            yield ok(f"{len(told)} PCIe links as wide as card and slot allow", node, source="/sys/bus/pci/devices")
+            yield ok(
+                f"{counted(len(told), 'PCIe link')} as wide as card and slot allow", node, source="/sys/bus/pci/devices"
+            )
 
 
 def _untold(snapshot: Snapshot, node: str, cards: Functions) -> Finding:

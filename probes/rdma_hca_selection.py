@@ -16,6 +16,7 @@ from ncdiag.nccl import hca, machine
 from ncdiag.nccl.environment import Setting
 from ncdiag.nccl.node import release, settings
 from ncdiag.nccl.uneven import uneven
+from ncdiag.nodeset import counted
 
 MAX_PORTS = 32
 """MAX_IB_DEVS: ports that NCCL takes; the rest is passed over."""
@@ -49,7 +50,7 @@ def _node(
     source = f"{origin.get('NCCL_IB_HCA', 'environment')} NCCL_IB_HCA"
     if hca.disabled(values):
         yield warn(
-            f"NCCL_IB_DISABLE={values['NCCL_IB_DISABLE']}: {len(ports)} RDMA ports of this node stay unused, "
+            f"NCCL_IB_DISABLE={values['NCCL_IB_DISABLE']}: {counted(len(ports), 'RDMA port')} of this node {'stays' if len(ports) == 1 else 'stay'} unused, "
             "NCCL takes sockets",
             node,
             source=f"{origin['NCCL_IB_DISABLE']} NCCL_IB_DISABLE",

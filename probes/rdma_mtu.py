@@ -17,6 +17,7 @@ from ncdiag.host import Host, HostError
 from ncdiag.model import Finding, Probe, Snapshot, ok, skip, unknown, warn
 from ncdiag.nccl import machine
 from ncdiag.nccl.uneven import grouped
+from ncdiag.nodeset import counted
 
 HEADERS = 96  # bytes: GRH 40, UDP 8, BTH 12, XRC 4, atomic 28, checksum 4
 SIZES = (4096, 2048, 1024, 512, 256)
@@ -90,7 +91,7 @@ def judge(snapshot: Snapshot) -> Iterator[Finding]:
         seen += known
         if len(known) < len(used):
             yield unknown(
-                f"the MTU of {len(used) - len(known)} of {len(used)} ports is not told: {facts['why'] or 'not listed'}",
+                f"the MTU of {len(used) - len(known)} of {counted(len(used), 'port')} is not told: {facts['why'] or 'not listed'}",
                 node,
                 source="ibv_devinfo -v",
                 remedy="install ibverbs-utils for ibv_devinfo",
@@ -114,13 +115,13 @@ def _of(node: str, facts: Facts, one: machine.UsedPort) -> Optional[Seen]:
 def _compared(seen: List[Seen]) -> Iterator[Finding]:
     for layer in sorted({one["layer"] for one in seen}):
         alike = [one for one in seen if one["layer"] == layer]
-        counted = Counter(one["active"] for one in alike)
-        usual = max(counted, key=lambda size: (counted[size], size))
+        sizes = Counter(one["active"] for one in alike)
+        usual = max(sizes, key=lambda size: (sizes[size], size))
         for node, mine in grouped(alike, lambda one: one["node"]):
             odd = [one for one in mine if one["active"] != usual]
             if not odd:
                 yield ok(
-                    f"RDMA MTU {mine[0]['shown']} on {len(mine)} ports",
+                    f"RDMA MTU {mine[0]['shown']} on {counted(len(mine), 'port')}",
                     node,
                     source="ibv_devinfo -v, /sys/class/net/*/mtu",
                 )

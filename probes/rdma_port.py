@@ -13,6 +13,7 @@ from collections import Counter
 from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 from ncdiag.model import Finding, Probe, Snapshot, fail, ok, skip, unknown, warn
+from ncdiag.nodeset import counted
 from ncdiag.probes.rdma_devices import CLASS, Device, Facts, Port
 
 Located = Tuple[str, Device, Port]
@@ -46,7 +47,7 @@ def judge(snapshot: Snapshot) -> Iterator[Finding]:
         if not any(finding.status.severity > 1 for finding in problems):
             count = sum(port["state"] == "ACTIVE" for _, _, port in own)
             if count:
-                yield ok(f"{count} RDMA ports ACTIVE ({_rates(own)})", node, source=CLASS, observed=count)
+                yield ok(f"{counted(count, 'RDMA port')} ACTIVE ({_rates(own)})", node, source=CLASS, observed=count)
 
 
 _MISSING = (
@@ -144,7 +145,7 @@ def _down(located: Located, name: str, source: str, own: List[Located], active: 
     if (device["name"], port["number"]) in active.names:
         return bad(fail, f"{state}; it is ACTIVE on other nodes")
     if nodes == 1 and up and up >= len(siblings) - 1:
-        return bad(warn, f"{state}, while {up} other ports of that kind are ACTIVE")
+        return bad(warn, f"{state}, while {counted(up, 'other port')} of that kind {'is' if up == 1 else 'are'} ACTIVE")
     if not active.names:
         return bad(warn, f"{state}, and no other port is ACTIVE: NCCL will use sockets")
     where = "on every node" if nodes > 1 else "and so are others of its kind"

@@ -12,6 +12,7 @@ from typing import Any, Dict, Iterator, Mapping
 
 from ncdiag.model import Finding, Probe, Snapshot, ok, skip, unknown, warn
 from ncdiag.nccl import machine
+from ncdiag.nodeset import counted
 
 MODES = ("active-backup", "balance-xor", "802.3ad")
 
@@ -102,7 +103,7 @@ def _bond(
         )
     if down:
         yield warn(
-            f"{port} runs over {name}, whose member {', '.join(down)} is down: {len(members) - len(down)} of {len(members)} links",
+            f"{port} runs over {name}, whose member {', '.join(down)} is down: {len(members) - len(down)} of {counted(len(members), 'link')}",
             node,
             source=source,
             device=port.partition(":")[0],
@@ -111,7 +112,7 @@ def _bond(
             remedy="check cable, optics and switch port of that member",
         )
     elif link["bond_mode"] in MODES:
-        yield ok(f"{port} over {name}: {link['bond_mode']}, {len(members)} members up", node, source=source)
+        yield ok(f"{port} over {name}: {link['bond_mode']}, {counted(len(members), 'member')} up", node, source=source)
 
 
 PROBE = Probe(

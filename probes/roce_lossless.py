@@ -20,6 +20,7 @@ from ncdiag.nccl import dcb, ethtool, machine
 from ncdiag.nccl.settings import integer
 from ncdiag.nccl.sysfs import names, word
 from ncdiag.nccl.uneven import uneven
+from ncdiag.nodeset import counted
 
 KEPT = re.compile(
     r"(?:rx|tx)_prio\d_(?:pause|discards|cong_discard|buf_discard)$|(?:rx|tx)_discards_phy$|tx_pause_storm_\w+_events$|"
@@ -120,7 +121,9 @@ def judge(snapshot: Snapshot) -> Iterator[Finding]:
             continue
         classes[node] = Counter(known.values()).most_common(1)[0][0]
         if not problems and len(set(known.values())) == 1:
-            yield ok(f"{classes[node]} on {len(known)} RoCE interfaces, no discards", node, source="ethtool -S")
+            yield ok(
+                f"{classes[node]} on {counted(len(known), 'RoCE interface')}, no discards", node, source="ethtool -S"
+            )
         yield from _uneven(node, known)
     yield from uneven(
         warn,

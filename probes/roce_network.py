@@ -15,6 +15,7 @@ from ncdiag.model import Finding, Probe, Snapshot, ok, skip, unknown, warn
 from ncdiag.nccl import gid as gids
 from ncdiag.nccl import machine
 from ncdiag.nccl.node import addresses, release
+from ncdiag.nodeset import counted
 
 SOURCE = "GID tables and addresses of all nodes"
 SHOWN = 4  # networks and ports that a summary names
@@ -77,7 +78,7 @@ def _compared(networks: Dict[str, Dict[str, str]]) -> Iterator[Finding]:
         elif lone:
             yield _apart(node, lone, shared)
         else:
-            yield ok(f"{len(mine)} RoCE ports in networks that other nodes share", node, source=SOURCE)
+            yield ok(f"{counted(len(mine), 'RoCE port')} in networks that other nodes share", node, source=SOURCE)
 
 
 def _apart(node: str, lone: Dict[str, str], shared: List[str]) -> Finding:

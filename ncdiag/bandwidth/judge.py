@@ -17,6 +17,7 @@ from ncdiag.bandwidth.session import Agent
 from ncdiag.bandwidth.sweep import LARGE_BYTES, Row, peak
 from ncdiag.bandwidth.symptoms import Symptoms
 from ncdiag.model import Finding, fail, ok, skip, unknown, warn
+from ncdiag.nodeset import counted
 
 TIME_IS_UP = re.compile(r"timed? ?out", re.I)
 """Gloo: `Timed out waiting 12000ms for recv operation`; torch's store: `Timed out after 13 seconds waiting for clients`, `Socket Timeout`."""
@@ -68,7 +69,7 @@ def data(rows: Sequence[Row], by_pairs: bool = False) -> Iterator[Finding]:
     for row in rows:
         if row.wrong:
             yield fail(
-                f"{row.op} of {row.size_bytes} bytes gave {row.wrong} wrong elements over {row.ranks} ranks",
+                f"{row.op} of {row.size_bytes} bytes gave {counted(row.wrong, 'wrong element')} over {row.ranks} ranks",
                 source=SOURCE,
                 observed=row.wrong,
                 expected=0,

@@ -16,6 +16,7 @@ from ncdiag.bandwidth.reach import Way
 from ncdiag.bandwidth.session import Session
 from ncdiag.bandwidth.sweep import Effort, Row
 from ncdiag.model import Finding
+from ncdiag.nodeset import counted
 
 PAIR_S, LEAST_PAIR_S = 60.0, 15.0
 """How long a pair may take where nobody says it; a quarter of what is left, where a person limits the whole, but not below the second."""
@@ -81,7 +82,7 @@ class Report:
 
 def measure(ways: Sequence[Way], wanted: Wanted, say: Callable[[str], None], limit: Limit | None = None) -> Report:
     """`limit`: where it began before this. Raises Taken, Nobody."""
-    say(f"reaching {len(ways)} agent{'s' * (len(ways) != 1)}")
+    say(f"reaching {counted(len(ways), 'agent')}")
     with Session(ways, say, limit or Limit(wanted.limit_s)) as session:
         _may_hold(session, wanted.per_node)
         places = session.places(wanted.per_node)

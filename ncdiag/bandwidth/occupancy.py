@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from ncdiag.nodeset import counted
+
 UNSEEN_MIB = 1024
 """More than the driver keeps for itself on an idle GPU."""
 RANKS_PER_CPU = 4
@@ -16,12 +18,12 @@ def too_many(node: str, facts: dict[str, Any], per_node: int) -> str:
     """Why so many ranks cannot run on a node, one sentence; empty: they can."""
     gpus = len(facts.get("cuda") or ())
     if gpus:
-        return f"{node} has {gpus} GPU{'s' * (gpus != 1)} and takes one rank each" if per_node > gpus else ""
+        return f"{node} has {counted(gpus, 'GPU')} and takes one rank each" if per_node > gpus else ""
     cpus, memory = facts.get("cpus"), facts.get("memory_free")
     if cpus and per_node > max(RANKS_PER_CPU * cpus, 2):
-        return f"{node} has {cpus} CPU{'s' * (cpus != 1)} and takes {max(RANKS_PER_CPU * cpus, 2)} ranks at most, {RANKS_PER_CPU} a CPU"
+        return f"{node} has {counted(cpus, 'CPU')} and takes {max(RANKS_PER_CPU * cpus, 2)} ranks at most, {RANKS_PER_CPU} a CPU"
     if memory is not None and per_node > max(memory // RANK_BYTES, 1):
-        return f"{node} has {memory / 1e9:.1f} GB of memory free and a rank takes about {RANK_BYTES / 1e9:.1f} GB: {max(memory // RANK_BYTES, 1)} ranks at most"
+        return f"{node} has {memory / 1e9:.1f} GB of memory free and a rank takes about {RANK_BYTES / 1e9:.1f} GB: {counted(max(memory // RANK_BYTES, 1), 'rank')} at most"
     return ""
 
 

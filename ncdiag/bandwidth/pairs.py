@@ -12,6 +12,7 @@ from ncdiag.bandwidth.isolate import Pair, Search, Verdict
 from ncdiag.bandwidth.job import Outcome, Place
 from ncdiag.bandwidth.session import Session
 from ncdiag.bandwidth.symptoms import LOSS, SLOW_CPU, SLOW_CPU_STOPPED, Symptoms, idle_loss, symptoms
+from ncdiag.nodeset import counted
 
 IDLE_BYTES = 4096
 """A message that fills no queue: what is lost of it is lost without load."""
@@ -86,7 +87,7 @@ def isolate(session: Session, chosen: Units, how: Pairwise, say: Callable[[str],
             result.unfinished = f"the pairs were ended before round {search.rounds}: {late}"
             search.stop()
             break
-        say(f"round {search.rounds}: {len(tests)} pair{'s' * (len(tests) != 1)}")
+        say(f"round {search.rounds}: {counted(len(tests), 'pair')}")
         alive = [test for test in tests if _alive(session, chosen, test)]
         outcomes = session.run([_job(chosen, test, how, ("all_reduce",)) for test in alive])
         answers: dict[Pair, float | None] = dict.fromkeys(tests)

@@ -7,6 +7,7 @@ from typing import Any
 
 from ncdiag.bandwidth.symptoms import Symptoms
 from ncdiag.model import Finding, fail, warn
+from ncdiag.nodeset import counted
 
 SOURCE = "pairs of ncdiag bandwidth"
 Tests = Sequence[Mapping[str, Any]]
@@ -33,12 +34,10 @@ def node(name: str, tests: Tests, symptoms: Symptoms) -> Finding | None:
         told += f"; smaller messages, of {small} bytes, pass"
     if ended:
         again = sum(test["retransmitted"] for test in ended)
-        told += (
-            f"; tried again it came to an end {len(ended)} of {len(own)} times, with {again} TCP segments sent again"
-        )
+        told += f"; tried again it came to an end {len(ended)} of {counted(len(own), 'time')}, with {counted(again, 'TCP segment')} sent again"
     others = sum(name not in test["nodes"] and test["busbw_gbytes_s"] is not None for test in tests)
     if others:
-        told += f"; {others} pair{'s' * (others != 1)} without it came to an end"
+        told += f"; {counted(others, 'pair')} without it came to an end"
     if small is None:
         return fail(
             told, name, source=SOURCE, cause="unresolved", remedy=f"Look at {name} by itself: address, firewall, link."
@@ -58,7 +57,7 @@ def pair(names: Sequence[str], tests: Tests) -> Finding:
     stuck = sum(test["busbw_gbytes_s"] is None for test in own)
     at = f" ({stages})" if stages else ""
     return warn(
-        f"{one} and {other} got stuck with each other in {stuck} of {len(own)} test{'s' * (len(own) != 1)}{at}; no single node explains it",
+        f"{one} and {other} got stuck with each other in {stuck} of {counted(len(own), 'test')}{at}; no single node explains it",
         one,
         peer=other,
         source=SOURCE,

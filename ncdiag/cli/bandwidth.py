@@ -31,6 +31,7 @@ from ncdiag.cli.types import InputFile, Number, OutputFile, Seconds
 from ncdiag.exits import Exit
 from ncdiag.fleet.base import FleetError
 from ncdiag.model import unknown
+from ncdiag.nodeset import counted
 from ncdiag.report.console import plain
 from ncdiag.report.saved import of_json
 
@@ -333,7 +334,7 @@ def _read(files: tuple[Path, ...], format_: str, output: str | None) -> int:
     for name, one in found.items():
         text += f"# {plain(name)}: {one.tool}\n"
         if one.rows:
-            text += f"# {one.rows[0].op}, {one.rows[0].ranks} rank{'s' * (one.rows[0].ranks != 1)}\n{tables.nccl_tests(one.rows)}"
+            text += f"# {one.rows[0].op}, {counted(one.rows[0].ranks, 'rank')}\n{tables.nccl_tests(one.rows)}"
         for row in one.perftest.get("rows", ()):
             text += f"{row['size_bytes']:12d}  {row['average_gbytes_s']:.4g} GB/s average, {row['peak_gbytes_s']:.4g} peak\n"
         for line in one.diagnostics:

@@ -9,6 +9,7 @@ import click
 from ncdiag.cli import Group
 from ncdiag.cli.options import FORMATS, output_options
 from ncdiag.cli.types import InputFile
+from ncdiag.nodeset import counted
 
 
 @click.group(cls=Group)
@@ -32,8 +33,8 @@ def show(obj: dict[str, Any], path: str, format_: str, output: str | None) -> in
     if format_ == "text" and not obj["quiet"]:
         meta = content.meta
         click.echo(
-            f"{path}: dump of {len(content.states)} processes on {meta.get('node')}, {meta.get('created')}, ncdiag {meta.get('version')}; "
-            f"{len(content.ras)} RAS reports, {len(content.flight)} flight-recorder dumps, {len(content.logs)} logs",
+            f"{path}: dump of {counted(len(content.states), 'process')} on {meta.get('node')}, {meta.get('created')}, ncdiag {meta.get('version')}; "
+            f"{counted(len(content.ras), 'RAS report')}, {counted(len(content.flight), 'flight-recorder dump')}, {counted(len(content.logs), 'log')}",
             err=True,
         )
     return conclude(obj, content, "hang-dump", format_, output)

@@ -17,6 +17,7 @@ from ncdiag.cli.options import read_env_file, write_result
 from ncdiag.cli.types import InputFile, OutputFile, Seconds
 from ncdiag.exits import Exit
 from ncdiag.model import Plan
+from ncdiag.nodeset import counted
 from ncdiag.playbook.loader import load, names
 from ncdiag.playbook.marks import PlaybookError
 from ncdiag.playbook.schema import RISKS, AskStep, Playbook, RemedyStep
@@ -81,7 +82,7 @@ def lint_command(chosen: tuple[str, ...], folder: Path | None, folders: tuple[st
     problems = [problem for name in todo for problem in lint(name, probes, folder)]
     for problem in problems:
         click.echo(problem)
-    click.echo(f"{len(todo)} playbooks, {len(problems)} problems", err=True)
+    click.echo(f"{counted(len(todo), 'playbook')}, {counted(len(problems), 'problem')}", err=True)
     return Exit.FINDING if problems else Exit.OK
 
 

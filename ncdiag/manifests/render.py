@@ -9,6 +9,7 @@ import yaml
 
 from ncdiag.manifests.planned import RenderError
 from ncdiag.manifests.skeleton import Shape, Skeleton, Wanted
+from ncdiag.nodeset import counted
 
 
 def render(plan: Mapping[str, Any], wanted: Wanted) -> str:
@@ -20,7 +21,7 @@ def render(plan: Mapping[str, Any], wanted: Wanted) -> str:
     form = wanted.form if wanted.form != "auto" else ("deployment" if shape.nodes == 1 else "lws")
     if (form == "deployment") != (shape.nodes == 1):
         raise RenderError(
-            f"the engine spans {shape.nodes} node(s): --form {form} does not fit; take {'deployment' if shape.nodes == 1 else 'lws or statefulset'}"
+            f"the engine spans {counted(shape.nodes, 'node')}: --form {form} does not fit; take {'deployment' if shape.nodes == 1 else 'lws or statefulset'}"
         )
     if shape.nodes > 1 and not wanted.interface:
         raise RenderError(
@@ -69,7 +70,7 @@ def _header(plan: Mapping[str, Any], best: Mapping[str, Any], wanted: Wanted, sh
         or "one GPU"
     )
     lines = [
-        f"Written by `ncdiag k8s render`: {sizes} on {shape.nodes} node(s) of {shape.gpus} {plan['cluster']['gpu']}, {shape.copies} engine(s).",
+        f"Written by `ncdiag k8s render`: {sizes} on {counted(shape.nodes, 'node')} of {shape.gpus} {plan['cluster']['gpu']}, {counted(shape.copies, 'engine')}.",
         f"Set what is yours: the image and its version, the claim {wanted.claim} with the model, node labels"
         + (f", the RDMA resource {wanted.rdma}" if wanted.rdma and shape.nodes > 1 else "")
         + (f", the interface {wanted.interface}" if shape.nodes > 1 else "")

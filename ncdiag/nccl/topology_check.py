@@ -13,6 +13,7 @@ from ncdiag.nccl.topology import SOCKETS_ONLY
 from ncdiag.nccl.topology_links import check_links
 from ncdiag.nccl.topology_view import GpuView, View
 from ncdiag.nccl.uneven import grouped, odd_ones, uneven
+from ncdiag.nodeset import counted
 
 
 def check_topology(shown: View, node: str) -> Iterator[Finding]:
@@ -22,18 +23,22 @@ def check_topology(shown: View, node: str) -> Iterator[Finding]:
         yield skip("no GPU in this topology", node, source=shown.topology.source)
         return
     if not shown.nets:
-        yield skip(f"{len(shown.gpus)} GPUs and no network device in this topology", node, source=shown.topology.source)
+        yield skip(
+            f"{counted(len(shown.gpus), 'GPU')} and no network device in this topology",
+            node,
+            source=shown.topology.source,
+        )
         return
     if SOCKETS_ONLY in shown.topology.remarks:
         yield from check_links(shown, node)
-        text = f"{len(shown.gpus)} GPUs and no usable RDMA port: NCCL takes TCP sockets, to which distance and GPUDirect do not apply"
+        text = f"{counted(len(shown.gpus), 'GPU')} and no usable RDMA port: NCCL takes TCP sockets, to which distance and GPUDirect do not apply"
         yield skip(text, node, source=shown.topology.source)
         return
     problems = [*_near(shown, node), *_gpudirect(shown, node), *_equal(shown, node), *check_links(shown, node)]
     yield from problems
     if not problems:
         yield ok(
-            f"{len(shown.gpus)} GPUs and {len(shown.nets)} NICs, each GPU beside its own",
+            f"{counted(len(shown.gpus), 'GPU')} and {counted(len(shown.nets), 'NIC')}, each GPU beside its own",
             node,
             source=shown.topology.source,
         )
@@ -114,7 +119,7 @@ def _gpudirect(shown: View, node: str) -> Iterator[Finding]:
             for reason in nic.gdr.reasons:
                 off.setdefault(_kind_of(reason), []).append(f"{one.gpu.label}/{nic.net.label}: {reason}")
     for kind, pairs in off.items():
-        more = f" and {len(pairs) - 1} more pairs" if len(pairs) > 1 else ""
+        more = f" and {counted(len(pairs) - 1, 'more pair')}" if len(pairs) > 1 else ""
         yield warn(
             f"GPUDirect RDMA will be {kind}: {pairs[0]}{more}",
             node,
@@ -161,7 +166,7 @@ def _equal(shown: View, node: str) -> Iterator[Finding]:
     yield from odd(shown.nets, lambda net: "no" if net.gdr is False else "yes", "GPUDirect", "gdr-disabled")
     if len(shown.gpus) > 2 and len(shown.nets) < len(shown.gpus) and len(shown.gpus) % len(shown.nets):
         yield warn(
-            f"{len(shown.nets)} NICs for {len(shown.gpus)} GPUs: one is missing, or they are shared unequally",
+            f"{counted(len(shown.nets), 'NIC')} for {counted(len(shown.gpus), 'GPU')}: one is missing, or they are shared unequally",
             node,
             observed=len(shown.nets),
             source=source,

@@ -6,6 +6,7 @@ import shlex
 from dataclasses import dataclass, field
 
 from ncdiag.model import Status
+from ncdiag.nodeset import counted
 from ncdiag.playbook.actions import Prepared, Refused
 from ncdiag.playbook.evidence import fold, judge, seen_in, worst
 from ncdiag.playbook.record import Seen, Taken, shorten
@@ -60,7 +61,7 @@ def repair(step: RemedyStep, prepared: Prepared, target: Target, taken: Taken) -
     elif after.holds is None:
         taken.note += "; the check after it could not be made"
     elif gone and not after.wrong - before.wrong:
-        taken.note += f"; {gone} of {len(before.wrong)} findings are gone, the rest is left"
+        taken.note += f"; {gone} of {counted(len(before.wrong), 'finding')} are gone, the rest is left"
     else:
         taken.outcome = "failed"
         taken.note += "; the check after it does not hold"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Set
 
 from ncdiag.model import Finding, ok, unknown
-from ncdiag.nodeset import fold
+from ncdiag.nodeset import counted, fold
 from ncdiag.reach import rdma_judge, schedule
 from ncdiag.reach.seen import Run, trials
 
@@ -23,7 +23,7 @@ def covered(run: Run, source: str, faulty: bool) -> Iterator[Finding]:
         return
     rounds = 1 + max(test[0] for report in run.reports.values() for test in report["tests"])
     wanted = run.pairs if run.request["between"] is None else _between(run, set(range(len(run.members))))
-    share = f"{len(pairs)} of {wanted} pairs in {rounds} rounds"
+    share = f"{len(pairs)} of {counted(wanted, 'pair')} in {counted(rounds, 'round')}"
     missed = "" if len(pairs) >= wanted else _missed(run, len(pairs))
     observed = {"pairs": len(pairs), "of": run.pairs, "rounds": rounds}
     if faulty:

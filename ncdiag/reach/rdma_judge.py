@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ncdiag.model import Finding, fail, unknown
-from ncdiag.nodeset import fold
+from ncdiag.nodeset import counted, fold
 from ncdiag.reach.infer import Fault, Trial, faults
 from ncdiag.reach.lanes import ETHERNET
 from ncdiag.reach.seen import Run, tests
@@ -78,14 +78,14 @@ def _finding(run: Run, alike: list[tuple[Lane, Fault]]) -> Finding:
         "both": f"to and from {near}",
         "to": f"to {near}, from any node",
         "from": f"from {near}, to any node",
-        "border": f"between {near} and the other {len(fault.others)} nodes",
+        "border": f"between {near} and the other {counted(len(fault.others), 'node')}",
         "link": f"from {near} to {far}" if fault.one_way else f"between {near} and {far}",
     }[fault.kind]
     back = "; the way back carries data" if fault.kind == "link" and fault.one_way else ""
     peer = {"peer": far} if fault.kind in ("border", "link") else {}
     device = run.members[fault.nodes[0]].rdma[lane.number % len(run.members[fault.nodes[0]].rdma)]["device"]
     return fail(
-        f"RDMA {where} fails on {ports} while TCP works: {said}{back} ({fault.failed} of {fault.tested} tests)",
+        f"RDMA {where} fails on {ports} while TCP works: {said}{back} ({fault.failed} of {counted(fault.tested, 'test')})",
         names[fault.nodes[0]] if len(fault.nodes) == 1 else None,
         observed={"nodes": near, "peers": far or "all", "outcome": fault.outcome, "reason": said, "ports": ports,
                   "failed": fault.failed, "tested": fault.tested, "one_way": fault.one_way},
@@ -170,4 +170,4 @@ def coverage(run: Run) -> str:
     if not any(member.rdma for member in run.members):
         return "; RDMA not tried: NCCL takes no RDMA port"
     pairs = {frozenset((one.source, one.target)) for lane in lanes(run) for one in lane.trials if not one.failed}
-    return f"; RDMA on {len(pairs)} pairs" if pairs else "; RDMA not tried"
+    return f"; RDMA on {counted(len(pairs), 'pair')}" if pairs else "; RDMA not tried"

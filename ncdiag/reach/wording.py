@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ncdiag.nodeset import fold
+from ncdiag.nodeset import counted, fold
 from ncdiag.reach.infer import Fault, explains
 from ncdiag.reach.seen import Run, trials
 from ncdiag.reach.wire import SIZES
@@ -44,7 +44,7 @@ def summary(run: Run, fault: Fault, on: str) -> str:
     ]
     word = "; ".join([_word(names, fault), *sorted(ill)])
     if fault.kind == "border":
-        return f"{near} and the other {len(fault.others)} nodes do not reach each other on {on}: {word}"
+        return f"{near} and the other {counted(len(fault.others), 'node')} do not reach each other on {on}: {word}"
     if fault.kind == "link":
         back = "; the way back works" if fault.one_way else ", nor the other way round" if fault.back else ""
         return f"{near} cannot reach {far} on {on}: {word}{back}"
@@ -52,13 +52,13 @@ def summary(run: Run, fault: Fault, on: str) -> str:
         "both": f"{near} reaches nobody and nobody reaches it on {on}: {word}",
         "to": f"nobody reaches {near} on {on}: {word}; what it sends arrives",
         "from": f"{near} reaches nobody on {on}: {word}; the others reach it",
-    }[fault.kind] + f" ({fault.failed} of {fault.tested} tests)"
+    }[fault.kind] + f" ({fault.failed} of {counted(fault.tested, 'test')})"
 
 
 def _swallowed(run: Run, fault: Fault, near: str, far: str, on: str) -> str:
     """They reach each other, but not with full-sized packets."""
     ways = {"both": f"to and from {near}", "to": f"to {near}", "from": f"from {near}",
-            "border": f"between {near} and the other {len(fault.others)} nodes",
+            "border": f"between {near} and the other {counted(len(fault.others), 'node')}",
             "link": f"from {near} to {far}" if fault.one_way else f"between {near} and {far}"}  # fmt: skip
     told = [trial for trial in trials(run, "mtu") if explains(fault, trial)]
     sizes = [int(trial.detail) for trial in told if trial.outcome == "ok"]
@@ -67,7 +67,7 @@ def _swallowed(run: Run, fault: Fault, near: str, far: str, on: str) -> str:
         if sizes
         else f"none of the sizes tried, {min(SIZES)} bytes and more, passes whole"
     )
-    return f"large messages {ways[fault.kind]} are lost on {on}, small ones pass; {least}; {fault.failed} of {fault.tested} tests"
+    return f"large messages {ways[fault.kind]} are lost on {on}, small ones pass; {least}; {fault.failed} of {counted(fault.tested, 'test')}"
 
 
 def _word(names: Sequence[str], fault: Fault) -> str:

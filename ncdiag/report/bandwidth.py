@@ -9,7 +9,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from ncdiag.model import Finding, Status
-from ncdiag.nodeset import fold
+from ncdiag.nodeset import counted, fold
 from ncdiag.report.console import STYLES, make_console, plain
 
 
@@ -65,11 +65,6 @@ def render(
             )
     _engine(console, report["engine"])
     return buffer.text()
-
-
-def counted(number: int, what: str) -> str:
-    """`1 pair`, `2 pairs`."""
-    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def plain_table(text: str) -> str:

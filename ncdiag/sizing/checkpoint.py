@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ncdiag.nodeset import counted
 from ncdiag.sizing.config import ConfigError, read_json
 
 MAX_INDEX_BYTES = 256 * 2**20
@@ -72,13 +73,13 @@ def _from_index(path: Path, files: list[Path], warnings: list[str]) -> Checkpoin
     missing = sorted(named - here) if here else []
     if missing:
         warnings.append(
-            f"{len(missing)} of {len(named)} files of {path.name} are not here, the first is {missing[0]!r}"
+            f"{len(missing)} of {counted(len(named), 'file')} of {path.name} {'is' if len(missing) == 1 else 'are'} not here, the first is {missing[0]!r}"
         )
     parameters = metadata.get("total_parameters")
     if isinstance(parameters, bool) or not isinstance(parameters, int) or parameters <= 0:
         wanted = [file for file in files if file.name in named]
-        counted = _from_headers(wanted, []) if wanted and not missing else None
-        parameters = counted.parameters if counted else None
+        read = _from_headers(wanted, []) if wanted and not missing else None
+        parameters = read.parameters if read else None
     return Checkpoint(total, parameters, "index")
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ncdiag.model import Finding, Plan, Snapshot, fail, ok, skip, unknown, warn
-from ncdiag.nodeset import fold
+from ncdiag.nodeset import counted, fold
 from ncdiag.sizing.config import ConfigError, parse_config
 from ncdiag.sizing.decoder import open_decoder
 from ncdiag.sizing.formats import quantisation_of
@@ -66,19 +66,19 @@ def _model(snapshot: Snapshot, plan: Plan) -> Iterator[Finding]:
                    cause="tp-not-dividing", remedy=f"--tensor-parallel-size {good[-1]}, and --pipeline-parallel-size for the rest"
                    if good else "use pipeline parallelism alone")  # fmt: skip
     elif plan.pp and plan.pp > layers:
-        yield fail(f"PP {plan.pp} is more than the model's {layers} layers", source=facts["path"], observed=plan.pp, expected=layers,
+        yield fail(f"PP {plan.pp} is more than the model's {counted(layers, 'layer')}", source=facts["path"], observed=plan.pp, expected=layers,
                    cause="parallel-size-mismatch", remedy=f"--pipeline-parallel-size {layers} at most")  # fmt: skip
     else:
         yield ok(f"the model divides by TP {plan.tp}", source=facts["path"], observed=plan.tp)
 
 
 def _gpus(snapshot: Snapshot, plan: Plan) -> Iterator[Finding]:
-    counted = {name: _count(snapshot, name) for name in snapshot.nodes}
-    known = {name: count for name, count in counted.items() if count is not None}
+    counts = {name: _count(snapshot, name) for name in snapshot.nodes}
+    known = {name: count for name, count in counts.items() if count is not None}
     if not any(known.values()):
         yield _without_gpus(snapshot, plan)
         return
-    lost = [name for name in counted if name not in known]
+    lost = [name for name in counts if name not in known]
     total, ranks, tp = sum(known.values()), plan.ranks or 1, plan.tp or 1
     have = "; ".join(
         f"{count} on {fold(name for name, own in known.items() if own == count)}"
@@ -86,7 +86,7 @@ def _gpus(snapshot: Snapshot, plan: Plan) -> Iterator[Finding]:
     )
     seen = {"gpus": total, "nodes": len(known), "by_count": dict(Counter(known.values()))}
     if ranks > total:
-        summary = f"{shown(plan)} needs {ranks} GPUs; there are {total} ({have})"
+        summary = f"{shown(plan)} needs {counted(ranks, 'GPU')}; there are {total} ({have})"
         advice = f"bring the product down to {total}, or add nodes; see which GPUs are missing: nvidia-smi -L"
         if lost:
             yield unknown(
@@ -105,11 +105,15 @@ def _gpus(snapshot: Snapshot, plan: Plan) -> Iterator[Finding]:
                    remedy=f"--tensor-parallel-size {largest} with --pipeline-parallel-size {max(1, ranks // largest)}, unless NVLink spans the nodes")  # fmt: skip
     elif inside < groups:
         short = [name for name, count in known.items() if count % tp]
-        yield fail(f"{shown(plan)} needs {groups} groups of {tp} GPUs on one node each; only {inside} fit ({have})",
+        yield fail(f"{shown(plan)} needs {counted(groups, 'group')} of {counted(tp, 'GPU')} on one node each; only {inside} fit ({have})",
                    short[0] if len(short) == 1 else None, source=SOURCE, observed=seen, expected=groups,
                    cause="rank-layout-wrong", remedy=f"see why {fold(short)} has another number of GPUs than a multiple of {tp}: nvidia-smi -L")  # fmt: skip
     else:
-        yield ok(f"{shown(plan)} = {ranks} ranks fit on {total} GPUs ({have})", source=SOURCE, observed=seen)
+        yield ok(
+            f"{shown(plan)} = {counted(ranks, 'rank')} fit on {counted(total, 'GPU')} ({have})",
+            source=SOURCE,
+            observed=seen,
+        )
 
 
 def _without_gpus(snapshot: Snapshot, plan: Plan) -> Finding:

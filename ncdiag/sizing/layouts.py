@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 
+from ncdiag.nodeset import counted
 from ncdiag.sizing.cache import LayerCache, capacity
 from ncdiag.sizing.decoder import Decoder
 from ncdiag.sizing.feedforward import expert_width
@@ -114,7 +115,7 @@ def _obstacle(decoder: Decoder, step: int, tp: int) -> str:
     """The same with `TP *` for the size, so that sizes with one reason have one sentence."""
     heads = decoder.heads
     if heads.query and heads.query % tp:
-        return f"{heads.query} attention heads do not divide by TP *"
+        return f"{counted(heads.query, 'attention head')} {'does' if heads.query == 1 else 'do'} not divide by TP *"
     if heads.query and not heads.latent and heads.kv % tp and tp % heads.kv:
         return f"{heads.kv} KV heads and TP * do not divide one another"
     width = decoder.config.raw("intermediate_size")
@@ -210,7 +211,7 @@ def _verdict(tokens: int, pool: int, requests: int, load: Load, dp: int) -> tupl
         longest = tokens // dp
         return False, f"KV cache holds {longest:,} tokens, less than one request of {load.max_model_len:,}"
     if tokens < needed:
-        return False, f"KV cache holds {tokens:,} tokens, {needed:,} needed for {requests} requests at once"
+        return False, f"KV cache holds {tokens:,} tokens, {needed:,} needed for {counted(requests, 'request')} at once"
     return (
         True,
         f"KV cache holds {tokens:,} tokens, {tokens / load.max_model_len:.1f} requests of {load.max_model_len:,}",

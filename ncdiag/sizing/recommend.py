@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from ncdiag.nodeset import counted
 from ncdiag.sizing.gpus import Cluster
 from ncdiag.sizing.layouts import Layout, Load, Model, layouts
 from ncdiag.sizing.quantise import Quantisation, as_fp8, as_int4
@@ -70,7 +71,7 @@ def _no_reasons(found: Sequence[Layout]) -> list[str]:
     if not found:
         return ["no layout is possible: heads, layers or experts do not divide over these GPUs"]
     best = max(found, key=lambda layout: (layout.pool_bytes, layout.kv_tokens))
-    return [f"nothing fits; nearest is TP {best.tp} x PP {best.pp} on {best.gpus} GPUs: {best.why}"]
+    return [f"nothing fits; nearest is TP {best.tp} x PP {best.pp} on {counted(best.gpus, 'GPU')}: {best.why}"]
 
 
 def _quantised(model: Model, cluster: Cluster, load: Load) -> tuple[str, Layout] | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from ncdiag.nodeset import counted
 from ncdiag.sizing.cache import sequence_bytes, token_bytes
 from ncdiag.sizing.checkpoint import Checkpoint
 from ncdiag.sizing.commands import Extra, commands
@@ -123,6 +124,6 @@ def assumptions(model: Model, choice: Choice, found: list[Layout], cluster: Clus
             f" CUDA graphs {spare.graphs / GIB:.1f} GiB",
         ]
     out.append(
-        f"load: {load.concurrency} request(s) of {load.max_model_len} tokens at once, shared out over the replicas"
+        f"load: {counted(load.concurrency, 'request')} of {load.max_model_len} tokens at once, shared out over the replicas"
     )
     return out

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ncdiag.nodeset import counted
 from ncdiag.sizing.cache import sequence_bytes
 from ncdiag.sizing.gpus import Cluster
 from ncdiag.sizing.layers import CHUNKED, SLIDING
@@ -93,7 +94,7 @@ def _cache(model: Model, best: Layout | None) -> list[str]:
     local = sum(cache.kind in (SLIDING, CHUNKED) for cache in flat)
     if local:
         out.append(
-            f"{local} of {len(flat)} layers keep only a window ({max(c.window for c in flat)} tokens): kv_tokens counts what vLLM's"
+            f"{local} of {counted(len(flat), 'layer')} keep only a window ({max(c.window for c in flat)} tokens): kv_tokens counts what vLLM's"
             " hybrid cache manager holds; kv_bytes_per_token is what a token costs before the window has moved on"
         )
     states = sequence_bytes(model.caches)
@@ -107,7 +108,9 @@ def _cache(model: Model, best: Layout | None) -> list[str]:
             " (or --decode-context-parallel-size) keeps it once"
         )
     elif best and heads.kv and best.tp > heads.kv:
-        out.append(f"TP {best.tp} is more than the {heads.kv} KV heads: each head is kept {best.tp // heads.kv} times")
+        out.append(
+            f"TP {best.tp} is more than the {counted(heads.kv, 'KV head')}: each head is kept {best.tp // heads.kv} times"
+        )
     return out
 
 
@@ -125,6 +128,6 @@ def _network(model: Model, best: Layout | None, cluster: Cluster) -> list[str]:
     layers = len(model.decoder.kinds)
     if best and best.pp > 1 and layers % best.pp:
         out.append(
-            f"{layers} layers do not divide by PP {best.pp}: the stages differ by one layer (VLLM_PP_LAYER_PARTITION)"
+            f"{counted(layers, 'layer')} do not divide by PP {best.pp}: the stages differ by one layer (VLLM_PP_LAYER_PARTITION)"
         )
     return out

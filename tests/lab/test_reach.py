@@ -245,6 +245,6 @@ def test_chosen_sets_are_tested_fully_and_nothing_else(hosts: tuple[Lab, Ssh]) -
 
 def test_few_rounds_say_what_they_can_miss_and_all_pairs_do_not(hosts: tuple[Lab, Ssh]) -> None:
     (short,) = reach(hosts, "--budget", "2.5")["findings"]
-    assert "2 of 6 pairs in 1 rounds" in short["summary"] and "--pairs all" in short["summary"], short
+    assert "2 of 6 pairs in 1 round" in short["summary"] and "--pairs all" in short["summary"], short
     (whole,) = reach(hosts, "--budget", "2.5", "--pairs", "all")["findings"]
     assert "6 of 6 pairs in 3 rounds" in whole["summary"] and "can be missed" not in whole["summary"], whole

@@ -121,7 +121,7 @@ CASES: list[tuple[str, str, Change, str, str, str, str]] = [
     ("statefulset", "k8s-service", lambda o: o["StatefulSet"]["spec"].pop("serviceName"), "fail", "bootstrap-peer-unreachable", "no serviceName", "spec:"),
     ("statefulset", "k8s-order", lambda o: o["StatefulSet"]["spec"].pop("podManagementPolicy"), "fail", "rank-missing", "one after the other", "spec:"),
     ("statefulset", "k8s-parallel", lambda o: o["StatefulSet"]["spec"].update(replicas=1), "fail", "parallel-size-mismatch", "1 x 8 = 8", "command:"),
-    ("statefulset", "k8s-layout", lambda o: o["StatefulSet"]["spec"].update(replicas=1), "fail", "rank-missing", "--nnodes 2, and 1 pods", "command:"),
+    ("statefulset", "k8s-layout", lambda o: o["StatefulSet"]["spec"].update(replicas=1), "fail", "rank-missing", "--nnodes 2, and 1 pod", "command:"),
 ]  # fmt: skip
 
 

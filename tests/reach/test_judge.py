@@ -114,10 +114,10 @@ def pairs(*numbers: int) -> set[frozenset[int]]:
 @pytest.mark.parametrize("there, tested, between, words", [
     ({0, 1, 2, 3}, pairs(0, 1, 2, 3), None, "6 of 6 pairs"),
     ({0, 1, 2, 3}, pairs(0, 1, 2), None, "a fault between one pair alone can be missed"),
-    ({0, 1, 2}, pairs(0, 1, 2), None, "3 of 6 pairs in 1 rounds; RDMA not tried: NCCL takes no RDMA port; the others have a node that gave nothing"),
+    ({0, 1, 2}, pairs(0, 1, 2), None, "3 of 6 pairs in 1 round; RDMA not tried: NCCL takes no RDMA port; the others have a node that gave nothing"),
     ({0, 1, 2}, pairs(0, 1), None, "a fault between one pair alone can be missed"),
     ({0, 1, 2}, {frozenset((0, 2))}, [[0, 1], [2, 3]], "a fault between one pair alone can be missed"),
-    ({0, 2, 3}, {frozenset((0, 2)), frozenset((0, 3))}, [[0, 1], [2, 3]], "2 of 4 pairs in 1 rounds; RDMA not tried: NCCL takes no RDMA port; the others have a node that gave nothing"),
+    ({0, 2, 3}, {frozenset((0, 2)), frozenset((0, 3))}, [[0, 1], [2, 3]], "2 of 4 pairs in 1 round; RDMA not tried: NCCL takes no RDMA port; the others have a node that gave nothing"),
 ])  # fmt: skip
 def test_pairs_that_were_not_tested(
     there: set[int], tested: set[frozenset[int]], between: list[list[int]] | None, words: str

@@ -10,6 +10,7 @@ from typing import Any
 
 from ncdiag.manifests.scene import Scene
 from ncdiag.model import Finding, fail, ok, skip, unknown, warn
+from ncdiag.nodeset import counted
 
 
 def sizes(scene: Scene) -> Iterator[Finding]:
@@ -47,24 +48,26 @@ def sizes(scene: Scene) -> Iterator[Finding]:
     if there < wanted:
         yield scene.say(
             fail,
-            f"{shape or 'the engine'} wants {wanted} GPUs, its pods have {pods_shown} = {there}",
+            f"{shape or 'the engine'} wants {counted(wanted, 'GPU')}, its pods have {pods_shown} = {there}",
             path,
             remedy="make pods x GPUs equal to TP x PP (x DP)",
             **where,
         )
     elif work.document.kind.startswith("Ray") and there % wanted == 0:
-        yield scene.say(ok, f"{shape or 'one GPU'} on {pods_shown} = {there} GPUs: room for {there // wanted}", path)
+        yield scene.say(
+            ok, f"{shape or 'one GPU'} on {pods_shown} = {counted(there, 'GPU')}: room for {there // wanted}", path
+        )
     elif there > wanted:
         spare = there - wanted
         yield scene.say(
             warn,
-            f"{shape or 'the engine'} uses {wanted} GPUs, its pods have {pods_shown} = {there}: {spare} stand idle",
+            f"{shape or 'the engine'} uses {counted(wanted, 'GPU')}, its pods have {pods_shown} = {there}: {spare} stand idle",
             path,
             remedy="raise a size, or ask for fewer GPUs",
             **where,
         )
     else:
-        yield scene.say(ok, f"{shape or 'one GPU'} on {pods_shown} = {there} GPUs", path)
+        yield scene.say(ok, f"{shape or 'one GPU'} on {pods_shown} = {counted(there, 'GPU')}", path)
 
 
 def _path(scene: Scene) -> tuple[Any, ...]:
@@ -82,7 +85,7 @@ def layout(scene: Scene) -> Iterator[Finding]:
     path = _path(scene)
     if tp and per_pod and tp > per_pod and work.several_nodes:
         yield scene.say(
-            warn, f"TP {tp} over pods of {per_pod} GPUs: every layer's all-reduce crosses the network", path, observed=tp, expected=per_pod, cause="rank-layout-wrong",
+            warn, f"TP {tp} over pods of {counted(per_pod, 'GPU')}: every layer's all-reduce crosses the network", path, observed=tp, expected=per_pod, cause="rank-layout-wrong",
             remedy=f"TP {per_pod} and PP {-(-tp * (pp or 1) // per_pod)}, unless the nodes share an NVLink domain",
         )  # fmt: skip
     nodes = work.engine.number("--nnodes") if work.engine else None
@@ -90,7 +93,7 @@ def layout(scene: Scene) -> Iterator[Finding]:
     if nodes is not None and pods is not None and nodes != pods:
         yield scene.say(
             fail,
-            f"--nnodes {nodes}, and {pods} pods",
+            f"--nnodes {nodes}, and {counted(pods, 'pod')}",
             path,
             observed=pods,
             expected=nodes,

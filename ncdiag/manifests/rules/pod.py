@@ -15,6 +15,7 @@ from ncdiag.manifests.document import mapping, sequence
 from ncdiag.manifests.scene import Scene
 from ncdiag.manifests.workload import Container, Role
 from ncdiag.model import Finding, fail, ok, skip, warn
+from ncdiag.nodeset import counted
 
 SHM_NEEDED = 160 << 20
 SHM_COMFORTABLE = 1 << 30
@@ -229,7 +230,11 @@ def gpus(scene: Scene) -> Iterator[Finding]:
             )
         elif names:
             yield scene.say(
-                ok, f"{container.gpus} GPUs a pod", (*path, "limits", names[0]), role=role, container=container
+                ok,
+                f"{counted(container.gpus, 'GPU')} a pod",
+                (*path, "limits", names[0]),
+                role=role,
+                container=container,
             )
         if "NVIDIA_VISIBLE_DEVICES" in container.environment or "CUDA_VISIBLE_DEVICES" in container.environment:
             yield scene.say(

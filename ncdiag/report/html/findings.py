@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ncdiag.model import Cause, Evidence, Finding, Status
-from ncdiag.nodeset import fold
+from ncdiag.nodeset import counted, fold
 from ncdiag.report.causes import beside
 from ncdiag.report.compare import Comparison
 from ncdiag.report.folding import apart, folded, nodes_of, rest_of
@@ -59,7 +59,7 @@ def _both(alike: Sequence[Finding], name: str) -> str:
     values = [value for value in values if value]
     if len(values) <= 3:
         return "; ".join(values)
-    return f"{values[0]}; {len(values) - 1} other values"
+    return f"{values[0]}; {counted(len(values) - 1, 'other value')}"
 
 
 def causes(result: Result) -> list[Mapping[str, Any]]:

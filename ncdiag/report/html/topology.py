@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ncdiag.model import Finding, Status
-from ncdiag.nodeset import fold
+from ncdiag.nodeset import counted, fold
 from ncdiag.report.html.tracks import tracks
 from ncdiag.report.plain import one_line
 from ncdiag.report.result import Result
@@ -215,7 +215,7 @@ def _faults(
 def _summary(machine: Mapping[str, Any], uses: Sequence[Mapping[str, Any]]) -> str:
     """The picture in words, for who cannot see it."""
     direct = sum(use["gdr"] == "yes" for use in uses)
-    text = f"{len(machine['gpus'])} GPUs and {len(machine['nics'])} NICs."
+    text = f"{counted(len(machine['gpus']), 'GPU')} and {counted(len(machine['nics']), 'NIC')}."
     if uses:
         text += f" {direct} of {len(uses)} ways from a GPU to a NIC that it takes use GPUDirect RDMA both ways."
     return text
