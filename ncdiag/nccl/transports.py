@@ -37,7 +37,9 @@ class Way(NamedTuple):
     name: str  # NET/IB/GDRDMA, P2P/CUMEM/read, SHM/direct …: without peer and device; PXN is told, too
 
 
-Key = Tuple[int, str, bool, str]  # of a link among those of its rank: peer, direction, send/recv, what stands behind `via`
+Key = Tuple[
+    int, str, bool, str
+]  # of a link among those of its rank: peer, direction, send/recv, what stands behind `via`
 
 
 # A channel line without its channel, the same for all channels, and in all communicators whose ranks lie alike: the rank that prints it, that rank's
