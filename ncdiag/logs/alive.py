@@ -70,6 +70,8 @@ class Life:
     """Source -> where somebody ended a run by hand, the last one."""
     stepped: Line | None = None
     """The last step of a training that had made some."""
+    first_step: dict[str, float] = field(default_factory=dict)
+    """Source -> order of the first step of a training."""
     finished: Line | None = None
     """Where a training says that it came to its end, the last one."""
     _recent: dict[str, deque[float]] = field(default_factory=dict)
@@ -87,6 +89,7 @@ class Life:
         text = line.text
         if trains(text):
             self._count(line)
+            self.first_step.setdefault(line.source, line.order)
             runs[-1].steps += 1
             of = _OF.search(text)
             self._finished.pop(line.source, None)

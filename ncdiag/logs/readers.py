@@ -102,3 +102,11 @@ class Readers:
         """Lines that are printed only after all ranks had worked together."""
         found = (self.bench.worked, self.starts.served, self.life.stepped, self.starts.ready)
         return [line for line in found if line is not None]
+
+    def worked_first(self, source: str) -> float:
+        """Order of the first line of a source that shows its job at work; infinity where none does."""
+        orders = [line.order for line in self.works() if line.source == source]
+        return min(
+            (*orders, *(first[source] for first in (self.starts.first_up, self.life.first_step) if source in first)),
+            default=float("inf"),
+        )

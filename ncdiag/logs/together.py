@@ -14,7 +14,7 @@ from ncdiag.logs.model import STANDING, Line, speaker
 from ncdiag.logs.readers import Readers
 from ncdiag.logs.rules.processes import NODE_LOST
 from ncdiag.logs.rules.ray import IDLE, NO_GPU
-from ncdiag.logs.trials import trials
+from ncdiag.logs.trials import restarts, trials
 from ncdiag.logs.vllm import ORDER, Starts
 from ncdiag.logs.waiters import silent
 from ncdiag.model import Evidence
@@ -53,6 +53,8 @@ def refine(
     _silent_death(signals, readers, len(order))
     signals.extend(silent(readers.watchdog, facts))
     signals.extend(trials(readers.life, readers.works(), facts, order))
+    ended = [signal.order for signal in signals if signal.says >= Says.STRONG and not signal.condition]
+    signals.extend(restarts(readers.works(), readers.worked_first, facts, order, ended))
     signals.extend(_outcome(signals, readers, facts, order))
     if not signals:
         signals.extend(_fine(documents, readers))

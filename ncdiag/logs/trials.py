@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from ncdiag.explain import Says, Signal
 from ncdiag.logs.alive import Life, Run
 from ncdiag.logs.model import Line
 from ncdiag.model import Evidence
-from ncdiag.nccl.log_facts import NcclFacts
+from ncdiag.nccl.log_facts import NcclFacts, Process
 
 _SET = re.compile(r"(?<![\w$])(NCCL_\w+)=[\"']?([^\s\"']*)")
 _OFF = ("0", "off", "false")
@@ -68,6 +69,83 @@ def trials(life: Life, proofs: Iterable[Line], facts: NcclFacts, order: dict[str
                 order=run.start,
             )
             return
+
+
+def restarts(
+    proofs: Iterable[Line],
+    worked_first: Callable[[str], float],
+    facts: NcclFacts,
+    order: dict[str, float],
+    ended: Sequence[float],
+) -> Iterator[Signal]:
+    """The same where no command line is kept: processes of NCCL that begin after all earlier ones have said their last word are another run.
+
+    `worked_first`: source -> where it first shows a job at work. `ended`: places of what ended a run for a reason of its own.
+    """
+    shown = list(proofs)
+    for source, first in order.items():
+        runs = _generations(facts, source)
+        for before, after in itertools.pairwise(runs):
+            start, end = first + _first(before), first + _first(after)
+            stop = next((first + _first(run) for run in runs if _first(run) > _first(after)), float("inf"))
+            works = any(line.source == source and end <= line.order < stop for line in shown)
+            worked = worked_first(source) < end
+            if not works or worked or any(start <= place < end for place in ended) or not _whole(before, facts):
+                continue
+            old, new = _avoiding(before), _avoiding(after)
+            changed = [name for name in new if _avoids(name, new[name][0]) and new[name][0] != old.get(name, ("",))[0]]
+            if len({AVOIDS[name][1] for name in changed}) == 1:
+                value, at = new[changed[0]]
+                yield Signal(
+                    AVOIDS[changed[0]][1],
+                    Says.STRONG,
+                    f"a run works with {changed[0]}={value}, and the one before it, without, came to nothing",
+                    [at, *(_said(run) for run in before[:2])],
+                    order=start,
+                )
+                return
+
+
+def _first(run: Sequence[Process]) -> int:
+    return min(process.first.line for process in run if process.first)
+
+
+def _generations(facts: NcclFacts, source: str) -> list[list[Process]]:
+    """The processes of a source, in runs: one begins after all of the one before, which has all its ranks, have said their last word."""
+    own = [p for p in facts.processes if p.first and p.last and p.first.source == p.last.source == source]
+    runs: list[list[Process]] = []
+    last = -1
+    for process in sorted(own, key=lambda p: p.first.line if p.first else 0):
+        if not runs or (process.first and process.first.line > last and _whole(runs[-1], facts)):
+            runs.append([])
+        runs[-1].append(process)
+        last = max(last, process.last.line if process.last else -1)
+    return runs
+
+
+def _whole(run: Sequence[Process], facts: NcclFacts) -> bool:
+    """Whether a run's processes are all that its communicators have, of which one at least is known."""
+    own = {id(process) for process in run}
+    comms = [comm for comm in facts.communicators if any(id(facts.processes[r.process]) in own for r in comm.ranks)]
+    return bool(comms) and all(
+        comm.nranks == len(comm.ranks) and all(id(facts.processes[r.process]) in own for r in comm.ranks)
+        for comm in comms
+    )
+
+
+def _avoiding(run: Sequence[Process]) -> dict[str, tuple[str, Evidence]]:
+    """The settings of a run's processes that go round a part of NCCL."""
+    return {
+        name: (value.strip().rstrip("."), Evidence(at.source, at.text.strip(), at.line))
+        for process in run
+        for name, value in process.settings.items()
+        if name in AVOIDS and (at := process.evidence.get(name)) is not None
+    }
+
+
+def _said(process: Process) -> Evidence:
+    assert process.last is not None  # as `_generations` chose
+    return Evidence(process.last.source, process.last.text.strip(), process.last.line)
 
 
 def _spans(runs: Sequence[Run]) -> list[tuple[Run, float]]:

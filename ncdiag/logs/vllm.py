@@ -178,6 +178,8 @@ class Starts:
         self.methods: dict[int, tuple[str, Line]] = {}
         self.served: Line | None = None
         self.ready: Line | None = None
+        self.first_up: dict[str, float] = {}
+        """Source -> order of the line with which a server came up first."""
         self.answers = 0
         """How many answers to users are seen after the start."""
         self.worked: Line | None = None
@@ -230,6 +232,7 @@ class Starts:
                     source.stage, source.line = index, line
                 if index == _READY:
                     self.ready = line
+                    self.first_up.setdefault(line.source, line.order)
                 break
         if any(word in line.text for word in WORKED):
             self.worked = line

@@ -204,3 +204,42 @@ def test_a_training_that_is_cut_off_is_no_more_than_possibly_healthy(tmp_path) -
     steps = [f"step {step} loss 0.{99 - step}" for step in range(1, 20)]
     assert first(tmp_path, *steps, "ste") == ("healthy", "possible")
     assert first(tmp_path, *steps, "Training complete") == ("healthy", "likely")
+
+
+def _start(pids: tuple[int, int], setting: str = "", whole: bool = True) -> list[str]:
+    """What NCCL prints of two ranks that come up, over each other's memory."""
+    lines = [f"w:{pid}:{pid} [{rank}] NCCL INFO {setting}" for rank, pid in enumerate(pids) if setting]
+    for what in ("START", "COMPLETE"):
+        lines += [
+            f"w:{pid}:{pid} [{rank}] NCCL INFO ncclCommInitRank comm 0x{pid} rank {rank} nranks 2 cudaDev {rank} nvmlDev {rank} busId {rank + 1}000 commId 0x{pids[0]}ab - Init {what}"
+            for rank, pid in enumerate(pids)
+            if whole or rank == 0
+        ]
+    return lines
+
+
+UP = "INFO:     Application startup complete."
+OFF = "NCCL_P2P_DISABLE set by environment to 1."
+
+
+def test_a_second_start_without_a_command_line(tmp_path) -> None:
+    assert first(tmp_path, *_start((80, 81)), "# stopped", *_start((90, 91), OFF), UP) == ("p2p-broken", "likely")
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        [*_start((80, 81)), UP, *_start((90, 91), OFF), UP],  # the first one worked, too
+        [*_start((80, 81), OFF), "# stopped", *_start((90, 91), OFF), UP],  # nothing was changed
+        [*_start((80, 81), whole=False), *_start((90, 91), OFF), UP],  # not all ranks of the first one are here
+    ],
+)
+def test_a_second_start_that_says_nothing_of_the_first(tmp_path, lines) -> None:
+    assert first(tmp_path, *lines)[0] != "p2p-broken"
+
+
+def test_a_first_start_that_ended_for_a_reason_of_its_own(tmp_path) -> None:
+    full = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 8.00 GiB. GPU 0 has a total capacity of 79.10 GiB of which 2.00 GiB is free."
+    (tmp_path / "job.log").write_text("\n".join([*_start((80, 81)), full, *_start((90, 91), OFF), UP]) + "\n")
+    causes = {cause.cause: cause.confidence for cause in diagnose([str(tmp_path)]).verdict.causes}
+    assert causes.get("p2p-broken", "possible") == "possible", causes
