@@ -397,6 +397,8 @@ class RankState:
     call: Dict[str, Any] = field(default_factory=dict)
     """The system call that its main thread sleeps in: `name`, `left_s` (seconds that it lasts at most), `endless`, `sleeps`, of one that reads `source`
     (`file`, `terminal`, `writers`, `all`), of TCP sockets that it waits at `listens` (`address:port`) and `hears` (local and remote address); empty where it sleeps in none, or that was not read."""
+    ended: str = ""
+    """How a zombie ended: `with exit code 3`, `by signal 9 (SIGKILL)`; empty where it runs, or that may not be read."""
     still_s: Optional[float] = None
     """For how long no thread of it that runs the program has run, or nothing of it moved; None where that is not known."""
 

@@ -31,7 +31,7 @@ class DumpContent:
     notes: list[str] = field(default_factory=list)
     """What could not be read of the machine as a whole, each with the way out."""
     meta: dict[str, Any] = field(default_factory=dict)
-    """`version`, `node`, `pids`, `created` (UTC), `took_s`."""
+    """`version`, `node`, `pids`, `created` (UTC), `took_s`, and `asked`: what is to be known of the pids, in sentences."""
 
     def verdict(self, logs: Sequence[Cause] = ()) -> Verdict:
         """The inference's answer; the same wherever it is asked. `logs`: what further logs led to."""
@@ -40,7 +40,9 @@ class DumpContent:
             for name, lines in sorted(self.logs.items())
             if (raw := "\n".join(lines).encode())
         )
-        return infer(self.states, ras=self.ras, flight=self.flight, logs=[*own.verdict.causes, *logs])
+        told = infer(self.states, ras=self.ras, flight=self.flight, logs=[*own.verdict.causes, *logs])
+        told.asked = list(self.meta.get("asked") or ())
+        return told
 
     @classmethod
     def together(cls, contents: Sequence[DumpContent]) -> DumpContent:

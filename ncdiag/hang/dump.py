@@ -16,6 +16,7 @@ from ncdiag.hang.content import DumpContent
 from ncdiag.host import Host
 from ncdiag.model import RankState
 from ncdiag.nccl import ras
+from ncdiag.processes import zombies
 from ncdiag.processes.look import Options
 from ncdiag.processes.sample import Sampler
 
@@ -52,6 +53,9 @@ def dump(request: Request, host: Host | None = None) -> DumpContent:
             "version": __version__,
             "node": host.node,
             "pids": list(request.pids),
+            "asked": [
+                _looked_at(host, text, sampler.states) for pid in request.pids if (text := zombies.about(host, pid))
+            ],
             "created": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
         }
     )
@@ -71,6 +75,16 @@ def dump(request: Request, host: Host | None = None) -> DumpContent:
         content.flight.update(_answers(asked, content.notes))
     content.meta["took_s"] = round(time.monotonic() - started, 2)
     return content
+
+
+def _looked_at(host: Host, text: str, states: Sequence[RankState]) -> str:
+    """`text`, and whom the rest of the dump is about: its parent, or the engine that it was a part of."""
+    alive = [state.pid for state in states if zombies.about(host, state.pid) is None]
+    if not alive:
+        return f"{text}. Nothing else of it runs"
+    return f"{text}. What follows is about " + (
+        f"process {alive[0]}" if len(alive) == 1 else f"the {len(alive)} processes of its engine that still run"
+    )
 
 
 def ras_services(states: Sequence[RankState]) -> dict[tuple[str, str], str]:

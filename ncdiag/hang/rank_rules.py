@@ -81,12 +81,12 @@ def dead(scene: Scene, picture: Picture) -> Iterator[Claim]:
     left = [view for view in scene.ranks if view.verdict != "dead"]
     managers = [view for view in scene.managers if view.verdict == "dead"]
     if gone and left:
-        what = "is a zombie" if all(view.state.state[:1] == "Z" for view in gone) else "ended"
+        what = _end(gone)
         yield claim(
             "rank-died",
             LIKELY,
             f"{names(gone)} {what}; {names(left)} still wait",
-            [Evidence(f"process {view.state.pid} on {view.state.node}", view.state.state) for view in gone],
+            [_ending(view) for view in gone],
             culprits=gone,
             waits=[wait for view in gone for wait in _waits_for(scene, view)],
         )
@@ -94,8 +94,8 @@ def dead(scene: Scene, picture: Picture) -> Iterator[Claim]:
         yield claim(
             "rank-died",
             POSSIBLE,
-            f"{names(gone)} ended, no rank is left",
-            [Evidence(f"process {view.state.pid} on {view.state.node}", view.state.state) for view in gone],
+            f"{names(gone)} {_end(gone)}, no rank is left",
+            [_ending(view) for view in gone],
             culprits=gone,
         )
     elif managers and left:
@@ -103,9 +103,24 @@ def dead(scene: Scene, picture: Picture) -> Iterator[Claim]:
             "rank-died",
             LIKELY,
             f"{names(managers)} ended; {names(left)} still wait",
-            [Evidence(f"process {view.state.pid} on {view.state.node}", view.state.state) for view in managers],
+            [_ending(view) for view in managers],
             culprits=managers,
         )
+
+
+def _ending(view: View) -> Evidence:
+    state = view.state
+    return Evidence(
+        f"process {state.pid} on {state.node}", f"{state.state} (ended {state.ended})" if state.ended else state.state
+    )
+
+
+def _end(gone: List[View]) -> str:
+    if not all(view.state.state[:1] == "Z" for view in gone):
+        return "ended"
+    how = {view.state.ended for view in gone}
+    text = "are zombies" if len(gone) > 1 else "is a zombie"
+    return f"{text} (ended {how.pop()})" if len(how) == 1 and all(how) else text
 
 
 def orphaned(scene: Scene, picture: Picture) -> Iterator[Claim]:

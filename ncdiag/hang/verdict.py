@@ -101,6 +101,8 @@ class Verdict:
     """What to collect, where that would tell more."""
     printed: List[Printed] = field(default_factory=list)
     """Exceptions that its processes printed last, those of the culprits first; empty where nothing is wrong."""
+    asked: List[str] = field(default_factory=list)
+    """What is to be known of the pids that were asked for: that one is a zombie."""
 
     @property
     def culprits(self) -> List[RankVerdict]:

@@ -15,7 +15,21 @@ from typing import Any
 
 from ncdiag.host import Host, HostError
 from ncdiag.model import Progress, RankState
-from ncdiag.processes import calls, gpu, kernel, locks, logs, logtail, progress, pulse, ranks, sockets, stacks, standing
+from ncdiag.processes import (
+    calls,
+    gpu,
+    kernel,
+    locks,
+    logs,
+    logtail,
+    progress,
+    pulse,
+    ranks,
+    sockets,
+    stacks,
+    standing,
+    zombies,
+)
 from ncdiag.processes.family import Family, find
 from ncdiag.processes.look import MANAGERS, NATIVE_OVER_S, Look, Options, Sample
 from ncdiag.processes.settings import node_of, settings_of
@@ -227,6 +241,8 @@ class Sampler:
         if facts.state == "gone":
             state.state, state.stack_error, state.call = "gone", "it ended during the dump", {}
             return
+        if facts.state == "Z":
+            state.ended = zombies.how_it_ended(self._host, state.pid)
         state.state, state.wchan, state.syscall, state.kernel_stack = (
             facts.state,
             facts.wchan,

@@ -53,6 +53,8 @@ NAME = 80
 def verdict_as_text(verdict: Verdict, notes: Sequence[str], *, color: str | None, verbose: bool = False) -> str:
     """Verdict first, then rank × stage × since × waits for, then folded stacks, then what could not be read."""
     console, buffer = make_console(color)
+    for text in verdict.asked:
+        console.print(Text(plain(text) + "\n", "bold yellow"))
     _print_verdict(console, verdict, verbose)
     if verdict.ranks:
         console.print()

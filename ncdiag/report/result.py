@@ -111,6 +111,7 @@ class Result:
     source: str = ""
     """The file it was read from; empty for what was found just now."""
     printed: list[Printed] = field(default_factory=list)
+    asked: list[str] = field(default_factory=list)
 
     @classmethod
     def of_verdict(cls, command: str, verdict: Verdict, notes: list[str], code: int) -> Result:
@@ -129,6 +130,7 @@ class Result:
             next=verdict.next,
             notes=notes,
             printed=verdict.printed,
+            asked=verdict.asked,
         )
 
     @property
@@ -144,4 +146,5 @@ class Result:
             [dict(one) for one in self.communicators],
             self.next,
             self.printed,
+            self.asked,
         )

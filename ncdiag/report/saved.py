@@ -50,6 +50,7 @@ def result_of(data: Any, source: str) -> Result:
         facts(data),
         source,
         _each(data, "printed", _printed),
+        [text(one) for one in _list(data, "asked")],
     )
 
 

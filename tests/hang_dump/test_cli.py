@@ -144,3 +144,25 @@ def test_what_is_only_possible_is_no_alarm(tmp_path: Path) -> None:
 def test_what_is_no_pid_is_told_how_to_find_one(pid: str) -> None:
     done = ncdiag("hang-dump", pid)
     assert done.returncode == 2 and "is no pid; find one: pgrep" in done.stderr
+
+
+LEAVES = """
+import os, time
+child = os.fork()
+if child == 0:
+    os._exit(3)
+os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
+print("ready", child, flush=True)
+time.sleep(600)
+"""
+
+
+def test_a_zombie_is_called_one_with_its_end_its_parent_and_what_is_looked_at(tmp_path: Path) -> None:
+    with running(LEAVES, folder=tmp_path) as (parent, (child,)):
+        told = ncdiag("hang-dump", "--window", "0.3", "--format", "json", child)
+        shown = ncdiag("hang-dump", "--window", "0.3", child)
+    (text,) = json.loads(told.stdout)["asked"]
+    assert f"process {child} (" in text and "is a zombie (defunct): it ended with exit code 3" in text, text
+    assert f"its parent, process {parent.pid} (" in text and f"What follows is about process {parent.pid}" in text
+    assert " ".join(shown.stdout.split()).startswith(text)
+    assert "is a zombie (ended with exit code 3)" in json.loads(told.stdout)["summary"]
