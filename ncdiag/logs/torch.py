@@ -29,6 +29,11 @@ _OOM = re.compile(
 )
 _OTHERS = re.compile(r"Process (\d+) has (\d+(?:\.\d+)?) ([KMG]i?B) memory in use")
 _THIS = re.compile(r"[Tt]his process has (\d+(?:\.\d+)?) ([KMG]i?B) memory in use")
+_FIRST_TOUCH = re.compile(r"_C\._(?:accelerator_setDeviceIndex|cuda_setDevice|cuda_init)\(")
+"""Where torch makes a process's context on a GPU: nothing of the process is there yet."""
+_NO_CONTEXT = re.compile(r"(?:CUDA|HIP) error: out of memory")
+_TRACE_LINES = 8
+"""From the call to the error below it; lines of other processes may stand between."""
 _UNITS = {"bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30}
 
 
@@ -133,17 +138,24 @@ class Watchdog:
 class OutOfMemory:
     """CUDA's out-of-memory report: who holds the memory decides between three causes."""
 
-    triggers = ("out of memory. Tried to allocate",)
+    triggers = ("out of memory. Tried to allocate", "error: out of memory", "_C._accelerator_set", "_C._cuda_")
 
     def __init__(self) -> None:
         self._found: list[Signal] = []
+        self._touched: dict[tuple[str, str], int] = {}
+        """Source and who speaks there -> the last line that makes a context."""
         self.caught: Callable[[str, float], bool] = lambda source, order: False
         """Whether the run of a source went on after an order."""
 
     def take(self, line: Line) -> bool:
         match = _OOM.search(line.text)
+        who = (line.source, str(speaker(line.shown)))
         if match and len(self._found) < 200:
             self._found.append(_judge(line, match))
+        elif _FIRST_TOUCH.search(line.text):
+            self._touched[who] = line.number
+        elif _NO_CONTEXT.search(line.text) and line.number - self._touched.pop(who, -_TRACE_LINES) < _TRACE_LINES:
+            self._found.append(_full_before(line))
         return False
 
     def end(self, source: str) -> None:
@@ -158,6 +170,17 @@ class OutOfMemory:
 def _bytes(match: re.Match[str], name: str) -> float | None:
     value = match[name]
     return float(value) * _UNITS[match[name + "_unit"]] if value is not None else None
+
+
+def _full_before(line: Line) -> Signal:
+    return Signal(
+        "gpu-memory-occupied",
+        Says.STRONG,
+        "the GPU is full before this process has anything on it",
+        [line.evidence()],
+        speaker(line.shown),
+        order=line.order,
+    )
 
 
 def _judge(line: Line, match: re.Match[str]) -> Signal:
