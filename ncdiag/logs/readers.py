@@ -45,6 +45,7 @@ class Readers:
     smi: Smi = field(default_factory=Smi)
     limits: Limits = field(default_factory=Limits)
     verbs: Verbs = field(default_factory=Verbs)
+    ports: Ports = field(default_factory=Ports)
     processes: Processes = field(default_factory=Processes)
     pods: Pods = field(default_factory=Pods)
     memory: OutOfMemory = field(default_factory=OutOfMemory)
@@ -61,7 +62,6 @@ class Readers:
             FileSystems(),
             Links(),
             Pings(),
-            Ports(),
             Visible(),
             Optics(),
             LinkWidths(),
@@ -81,6 +81,7 @@ class Readers:
             self.watchdog,
             self.exceptions,
             self.verbs,
+            self.ports,
             self.smi,
             self.limits,
             self.processes,

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from ncdiag.explain import Says, Signal
-from ncdiag.logs import structure
+from ncdiag.logs import closer, structure
 from ncdiag.logs.alive import harmless
 from ncdiag.logs.documents import Documents
 from ncdiag.logs.model import STANDING, Line, speaker
@@ -47,6 +47,7 @@ def refine(
     _dead_by_word(signals)
     _node_gone(signals)
     _filtered(signals)
+    signals.extend(list(closer.look(signals, readers)))
     signals.extend(
         [*_left_over(signals, readers), *_waited_for_load(signals, readers), *_waited_for_work(signals, readers)]
     )

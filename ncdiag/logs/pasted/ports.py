@@ -6,10 +6,11 @@ Sources: OpenBSD's, traditional and busybox's nc, ncat and nmap 7, curl 7 and 8,
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from ncdiag.explain import Says, Signal
 from ncdiag.logs.model import Line
+from ncdiag.model import Evidence
 
 _TRIED = re.compile(
     r"[Cc]onnect(?:ed|ion)? to (?P<host>[\w.:-]{1,80}?)(?: \([\w.:]{1,60}\))?(?: port |[ :])(?P<port>\d{1,5})\b"
@@ -95,20 +96,25 @@ class Ports:
     def end(self, source: str) -> None:
         self._scanned, self._policy = "", None
 
+    def half_open(self, signals: Sequence[Signal]) -> Iterator[Signal]:
+        """A job's connection that was not answered, to a host of which another port answers."""
+        for signal in signals:
+            host = str(signal.where.get("peer", ""))
+            item = signal.evidence[0] if signal.evidence else None
+            if signal.says is not Says.SYMPTOM or item is None or host not in self._answers:
+                continue
+            port = re.search(re.escape(host) + r"\]?(?:<|:|, )(?P<port>\d{1,5})\b", item.text)
+            answers, seen = self._answers[host]
+            if port is not None and port["port"] != answers and _SILENT.search(item.text):
+                yield _dropped(host, answers, port["port"], [item, seen.evidence()], signal.order)
+                return
+
     def signals(self) -> Iterator[Signal]:
         for host in self._silent:
             if host in self._answers:
                 silent, at = self._silent[host]
                 answers, seen = self._answers[host]
-                yield Signal(
-                    "bootstrap-blocked-firewall",
-                    Says.STRONG,
-                    f"{host} answers at port {answers} and is silent at port {silent}: something between drops what goes to other ports",
-                    [at.evidence(), seen.evidence()],
-                    {"peer": f"{host}:{silent}"},
-                    order=at.order,
-                    remedy="open all TCP ports between the nodes (NCCL and gloo use random ones): opening the master port alone is not enough",
-                )
+                yield _dropped(host, answers, silent, [at.evidence(), seen.evidence()], at.order)
                 break
         if self._first is not None and not self._open and self._rules <= self._with_ports:
             ports = ", ".join(dict.fromkeys(self._let_in)) or "none"
@@ -121,3 +127,15 @@ class Ports:
                 order=self._first.order,
                 remedy="a NetworkPolicy that lets the job's pods reach each other at every port (from: podSelector of the job, no ports)",
             )
+
+
+def _dropped(host: str, answers: str, silent: str, evidence: list[Evidence], order: float) -> Signal:
+    return Signal(
+        "bootstrap-blocked-firewall",
+        Says.STRONG,
+        f"{host} answers at port {answers} and is silent at port {silent}: something between drops what goes to other ports",
+        evidence,
+        {"peer": f"{host}:{silent}"},
+        order=order,
+        remedy="open all TCP ports between the nodes (NCCL and gloo use random ones): opening the master port alone is not enough",
+    )
