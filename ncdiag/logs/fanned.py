@@ -26,6 +26,8 @@ _ANSIBLE = re.compile(rb"(" + _NAME + rb") \| (?:CHANGED|SUCCESS|FAILED|UNREACHA
 _DASHES = re.compile(rb"-{15,16}\s*$")
 _NODES = re.compile(rb"(?=\S*\d)([A-Za-z][\w.,\[\]-]{0,200})(?: \(\d+\))?\s*$")
 _NO_HOSTS = re.compile(rb"(?i)(?:error|warn(?:ing)?|info|debug|critical|fatal|notice|note|trace|bash|sh|sudo|ssh|srun|slurmstepd|ls|cat|kernel|rank\d*|default\d*|trainer\d*|epoch|steps?|iter(?:ation)?|loss|train(?:ing)?|val(?:idation)?|eval)$")  # fmt: skip
+_LAUNCHER = re.compile(rb"(?:srun|slurmstepd|pdsh@[\w.-]+|clush|mpirun|mpiexec|ssh): ")
+"""In front of what the launcher itself says between the lines of the hosts."""
 
 
 @dataclass
@@ -54,9 +56,10 @@ def _dashed(lines: list[bytes]) -> bool:
 
 
 def _prefixed(lines: list[bytes]) -> bool:
+    lines = [line for line in lines if not _LAUNCHER.match(line)]
     names = Counter(match[1] for match in map(_PREFIXED.match, lines) if match and not _NO_HOSTS.match(match[1]))
     total = sum(names.values())
-    return total >= SHARE * len(lines) and total >= LINES_EACH * len(names)
+    return bool(total) and total >= SHARE * len(lines) and total >= LINES_EACH * len(names)
 
 
 def runs(text: bytes) -> Iterator[Run]:
@@ -79,6 +82,9 @@ def _placed(lines: list[bytes]) -> Iterator[tuple[str, str, bytes]]:
     host, prefix = "", ""
     for number, line in enumerate(lines):
         match = _PREFIX.match(line) if prefixed else _heading(lines, number)
+        if prefixed and _LAUNCHER.match(line):
+            yield "", "", line
+            continue
         if match and match[0] in known:
             host, prefix = known[match[0]]
         elif match and not (prefixed and _NO_HOSTS.match(match[1])):

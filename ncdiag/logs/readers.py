@@ -11,6 +11,7 @@ from ncdiag.logs.lasting import Lasting
 from ncdiag.logs.members import Members
 from ncdiag.logs.model import Line
 from ncdiag.logs.native import Native
+from ncdiag.logs.own_store import OwnStore
 from ncdiag.logs.pasted.gids import Gids
 from ncdiag.logs.pasted.limits import Limits
 from ncdiag.logs.pasted.optics import Optics
@@ -54,6 +55,7 @@ class Readers:
     query: Query = field(default_factory=Query)
     native: Native = field(default_factory=Native)
     lasting: Lasting = field(default_factory=Lasting)
+    own_store: OwnStore = field(default_factory=OwnStore)
     others: tuple[Reader, ...] = field(
         default_factory=lambda: (
             Addresses(),
@@ -92,6 +94,7 @@ class Readers:
             self.query,
             self.native,
             self.lasting,
+            self.own_store,
             *self.others,
         ]
 

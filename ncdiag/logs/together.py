@@ -11,6 +11,7 @@ from ncdiag.logs import closer, structure
 from ncdiag.logs.alive import harmless
 from ncdiag.logs.documents import Documents
 from ncdiag.logs.model import STANDING, Line, speaker
+from ncdiag.logs.own_store import own_stores
 from ncdiag.logs.readers import Readers
 from ncdiag.logs.rules.processes import NODE_LOST
 from ncdiag.logs.rules.ray import IDLE, NO_GPU
@@ -53,6 +54,7 @@ def refine(
     )
     _silent_death(signals, readers, len(order))
     signals.extend(silent(readers.watchdog, facts))
+    signals.extend(own_stores(readers.own_store, facts, readers.proofs()))
     signals.extend(trials(readers.life, readers.works(), facts, order))
     ended = [signal.order for signal in signals if signal.says >= Says.STRONG and not signal.condition]
     signals.extend(restarts(readers.works(), readers.worked_first, facts, order, ended))

@@ -112,6 +112,8 @@ RULES = (
          r"trying to connect to \((?P<peer>127\.[\d.]+|localhost|::1), (?P<port>\d+)\)", candidates=("rank-missing", "hostname-resolves-to-loopback", "node-ip-wrong-interface")),
     rule("", Says.SYMPTOM, "while trying to connect to (", "rank 0's store at {peer}:{port} was not reached within the time limit",
          r"trying to connect to \((?P<peer>(?!127\.|localhost,|::1,)[^,]+), (?P<port>\d+)\)", candidates=("bootstrap-blocked-firewall", "bootstrap-peer-unreachable", "rank-missing")),
+    rule("", Says.SYMPTOM, "has failed to connect to [", "rank 0's store is looked for at {peer}:{port}, on this node itself, and nobody listens there",
+         r"client socket has failed to connect to \[(?P<peer>localhost|127\.[\d.]+|::1)\]:(?P<port>\d+)", candidates=("rank-missing", "node-ip-wrong-interface", "hostname-resolves-to-loopback")),
     rule("", Says.SYMPTOM, ("failed to connect/validate to host",), "rank 0's store at {peer}:{port} is not reached",
          r"to host (?P<peer>[\w.\[\]:-]+):(?P<port>\d+)", candidates=("bootstrap-blocked-firewall", "rank-missing", "bootstrap-peer-unreachable")),
     rule("bootstrap-blocked-firewall", Says.HINT, "The server socket on", "packets to rank 0's store at {peer} get no answer", r"server socket on \[?(?:::ffff:)?(?P<peer>[\d.]+)\]?:(?P<port>\d+) has timed out"),
