@@ -177,19 +177,20 @@ class _Look:
             any(name in process.settings for name in ("NCCL_IB_HCA", "NCCL_IB_GID_INDEX", "NCCL_IB_TC"))
             or process.settings.get("NCCL_IB_DISABLE", "").startswith("0")
             or any(re.search(r"RDMA|IBext|SHARP", name) for name in process.net_plugins)
-            or (library and self._several_nodes())
         )
+        bare = not meant and library and self._several_nodes()
         evidence, order = self.at(self._of(process, "ib_no_device", "network"))
         where = {"node": process.host}
         yield Signal(
             "rdma-unavailable",
-            Says.STRONG if meant else Says.HINT,
+            Says.STRONG if meant or bare else Says.HINT,
             f"NCCL on {process.host} finds no RDMA device"
             + (", although it is set up for one" if meant else "; that matters only where there should be one"),
             evidence,
             where,
             condition=True,
             order=order,
+            candidates=("net-fallback-slow",) if bare else (),
         )
 
     def _why(self, process: Process) -> tuple[str, str]:

@@ -10,6 +10,7 @@ from ncdiag.explain import Says, Signal
 from ncdiag.logs import closer, structure
 from ncdiag.logs.alive import harmless
 from ncdiag.logs.documents import Documents
+from ncdiag.logs.how_far import INITIALISED, healthy, proof
 from ncdiag.logs.model import STANDING, Line, speaker
 from ncdiag.logs.own_store import own_stores
 from ncdiag.logs.readers import Readers
@@ -48,6 +49,7 @@ def refine(
     _dead_by_word(signals)
     _node_gone(signals)
     _filtered(signals)
+    _works_over_sockets(signals, readers)
     signals.extend(list(closer.look(signals, readers)))
     signals.extend(
         [*_left_over(signals, readers), *_waited_for_load(signals, readers), *_waited_for_work(signals, readers)]
@@ -240,6 +242,15 @@ def _filtered(signals: Sequence[Signal]) -> None:
             signal.says, signal.condition = Says.STRONG, False
 
 
+def _works_over_sockets(signals: Sequence[Signal], readers: Readers) -> None:
+    """A job that works over TCP sockets for want of a library: that it is slow is seen, that there are RDMA devices is not."""
+    if not readers.proofs() or not any(signal.cause == "net-fallback-slow" for signal in signals):
+        return
+    for signal in signals:
+        if signal.cause == "rdma-unavailable" and "net-fallback-slow" in signal.candidates:
+            signal.says, signal.candidates = Says.HINT, ()
+
+
 def _left_over(signals: Sequence[Signal], readers: Readers) -> Iterator[Signal]:
     """A table of sockets shows an engine's process at the port that is taken, or one of processes shows workers without their engine: perhaps an earlier run."""
     full = [signal for signal in signals if signal.cause in _FULL and not signal.condition]
@@ -345,7 +356,7 @@ def _outcome(
     signals: Sequence[Signal], readers: Readers, facts: NcclFacts, order: dict[str, float]
 ) -> Iterator[Signal]:
     """`healthy` and `slow-not-hung`, where something shows that it worked and nothing that it ended."""
-    starts, bench = readers.starts, readers.bench
+    starts = readers.starts
     ending = [signal for signal in signals if not signal.condition]
     real = [signal for signal in ending if signal.order < STANDING - 9]
     moving, slow = starts.moving() or _under_way(readers), starts.slow()
@@ -354,9 +365,7 @@ def _outcome(
         yield moving
     elif slow is not None and not real and starts.ready is None and starts.longest is not None:
         yield slow
-    done = (
-        bench.worked or starts.served or readers.life.stepped or readers.life.finished or starts.ready or starts.worked
-    )
+    done = proof(readers)
     last = max((signal.order for signal in ending), default=-1.0)
     if ending and (done is None or last > done.order or any(signal.says >= Says.HINT for signal in ending)):
         return
@@ -364,20 +373,8 @@ def _outcome(
         yield _beside(slow, starts, done)
     elif long is not None and done is not None and done is readers.life.stepped:
         yield _beside(long, starts, done)
-    if done is not None and done is readers.life.stepped and not readers.life.ended(done.source):
-        yield Signal(
-            "healthy",
-            Says.HINT,
-            "it trains up to here; whether it went on, ended or stands still since, is not in what was given",
-            [done.evidence()],
-            condition=True,
-            order=done.order,
-        )
-        return
     if done is not None:
-        yield Signal(
-            "healthy", Says.STRONG, "it came up and worked", [done.evidence()], condition=True, order=done.order
-        )
+        yield healthy(done, readers)
         return
     line = structure.initialised(facts)
     if line is not None and line.source in readers.life.interrupted:
@@ -393,8 +390,8 @@ def _outcome(
     elif line is not None:
         yield Signal(
             "healthy",
-            Says.STRONG,
-            "every communicator that is seen here is initialised, and no error follows",
+            Says.HINT,
+            INITIALISED,
             [Evidence(line.source, line.text.strip(), line.line)],
             condition=True,
             order=order.get(line.source, 0.0) + line.line,
