@@ -127,41 +127,60 @@ class _Look:
 
     def networks(self) -> Iterator[Signal]:
         """TCP sockets between nodes, and why."""
-        by = {
-            name: [p for p in self.facts.processes if p.network == name]
-            for name in {p.network for p in self.facts.processes if p.network}
-        }
-        sockets, rdma = by.get("Socket", []), [p for name, items in by.items() if name != "Socket" for p in items]
-        if sockets and rdma:
-            evidence, order = self.at(self._of(sockets[0], "network"))
-            more, _ = self.at(self._of(rdma[0], "network"))
+        sockets = [process for process in self.facts.processes if process.network == "Socket"]
+        rdma = [process for process in self.facts.processes if process.network not in (None, "Socket")]
+        uneven = self._uneven(sockets, rdma)
+        if uneven is not None:
+            one, other = uneven
+            evidence, order = self.at(self._of(one, "network"))
+            more, _ = self.at(self._of(other, "network"))
             yield Signal(
                 "hca-mismatch-between-nodes",
                 Says.STRONG,
-                f"{sockets[0].host} uses sockets, {rdma[0].host} uses {rdma[0].network}",
+                f"{one.host} uses sockets, {other.host} uses {other.network}",
                 [*evidence, *more],
-                {"node": sockets[0].host},
+                {"node": one.host},
                 order=order,
             )
         between = any(
-            transport.startswith("NET/Socket") for comm in self.facts.communicators for transport in comm.between_nodes
+            transport.startswith("NET/Socket")
+            for comm in self.facts.communicators
+            for transport in (comm.transports if rdma else comm.between_nodes)
         ) or (sockets and (self._several or self._several_nodes()))
-        if sockets and not rdma and between:
+        if sockets and uneven is None and between:
             process = sockets[0]
             why, key = self._why(process)
             evidence, order = self.at(self._of(process, key, "network"))
             more, _ = self.at(self._of(process, "network"))
+            before, _ = self.at(self._of(rdma[0], "network")) if rdma else ([], 0.0)
+            other_run = f"; another run here uses {rdma[0].network}" if rdma else ""
             yield Signal(
                 "net-fallback-slow",
                 Says.STRONG,
-                "traffic between the nodes goes over TCP sockets" + (": " + why if why else ""),
-                [*more, *[e for e in evidence if e not in more]],
+                "traffic between the nodes goes over TCP sockets" + (": " + why if why else "") + other_run,
+                [*more, *[e for e in evidence if e not in more], *before],
                 {"node": process.host},
                 condition=True,
                 order=order,
+                remedy=f"compare the two runs (image, LD_LIBRARY_PATH, NCCL_NET, NCCL_IB_*, plug-in): what gives `Using network {rdma[0].network}` is missing in the slow one"
+                if rdma
+                else "",
             )
 
         yield from self._wanted(sockets)
+
+    def _uneven(self, sockets: list[Process], rdma: list[Process]) -> Optional[tuple[Process, Process]]:
+        """Two processes of one communicator on different networks. Where no communicator says who belongs together: of different hosts, none of which uses both, as those of two runs do."""
+        for comm in self.facts.communicators:
+            mine = [self.facts.processes[rank.process] for rank in comm.ranks]
+            ones = [process for process in mine if process in sockets]
+            others = [process for process in mine if process in rdma]
+            if ones and others:
+                return ones[0], others[0]
+        hosts = {process.host for process in sockets}
+        if sockets and rdma and hosts.isdisjoint(process.host for process in rdma):
+            return sockets[0], rdma[0]
+        return None
 
     def _wanted(self, sockets: list[Process]) -> Iterator[Signal]:
         """Processes on sockets that were meant to find RDMA devices and found none."""
