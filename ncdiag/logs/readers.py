@@ -23,6 +23,7 @@ from ncdiag.logs.pasted.query import LinkWidths, Query
 from ncdiag.logs.pasted.services import Services
 from ncdiag.logs.pasted.smi import Smi
 from ncdiag.logs.pasted.system import FileSystems, Links, Processes
+from ncdiag.logs.pasted.tunnels import Tunnels
 from ncdiag.logs.pasted.verbs import Verbs
 from ncdiag.logs.pasted.visible import Visible
 from ncdiag.logs.scan import Reader
@@ -66,6 +67,7 @@ class Readers:
             Pings(),
             Visible(),
             Optics(),
+            Tunnels(),
             LinkWidths(),
             Paused(),
         )
