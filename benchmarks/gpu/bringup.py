@@ -113,8 +113,9 @@ def play(case: Case, options: argparse.Namespace) -> dict[str, Any]:
             {key: cause.get(key) for key in ("cause", "confidence", "where", "summary")}
             for cause in found.get("causes") or ()
         ]
-        result.update(outcome=found.get("outcome"), stalls=len(found.get("stalls") or ()), causes=causes[:3])
-        result["right"] = (causes[0]["cause"] if causes else "") == case.cause
+        result.update(outcome=found.get("outcome"), stalls=found.get("stalls"), causes=causes[:3])
+        first = (causes[0]["cause"], causes[0]["where"].get("rank")) if causes else ("", None)
+        result["right"] = first == (case.cause, 1 if case.cause else None)
     return result
 
 
