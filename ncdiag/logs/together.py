@@ -292,7 +292,7 @@ def _waited_for_load(signals: Sequence[Signal], readers: Readers) -> Iterator[Si
         and readers.starts.ready is None
         and any(
             signal.says is Says.SYMPTOM
-            and "rank-stuck-outside-collective" in signal.candidates
+            and {"rank-stuck-outside-collective", "slow-load-peer-timeout"} & {*signal.candidates}
             and signal.order < STANDING - 9
             for signal in signals
         )
@@ -307,7 +307,7 @@ def _waited_for_load(signals: Sequence[Signal], readers: Readers) -> Iterator[Si
         )
 
 
-_LIMIT = re.compile(r"Timeout\(ms\)=(\d+)")
+_LIMIT = re.compile(r"Timeout\(ms\)=(\d+)|wait timeout after (\d+)ms")
 VERY_SLOW_S = 1800.0  # of a start, that is worth telling of a server that has been at work since
 ANSWERS = 2  # that a server gives after its start, to be at work
 LONG_WORK_S = 60.0  # of work before the common one, that a fixed limit of unknown length may have run out in
@@ -315,28 +315,43 @@ LONG_WORK_S = 60.0  # of work before the common one, that a fixed limit of unkno
 
 def _waited_for_work(signals: Sequence[Signal], readers: Readers) -> Iterator[Signal]:
     """A wait ran into its limit while work of one process, which says how far it is, was under way for most of that time."""
-    work = readers.starts.preparing()
-    if work is None or (readers.starts.served is not None and readers.starts.served.order > work[2].order):
-        return
-    percent, seconds, line = work
-    for signal in signals:
-        waits = signal.says is Says.SYMPTOM and {"rank-stuck-outside-collective", "slow-load-peer-timeout"} & {
-            *signal.candidates
-        }
-        if not waits or signal.order >= STANDING - 9 or signal.evidence[0].source != line.source:
+    for percent, seconds, line, others in _works(readers):
+        if readers.starts.served is not None and readers.starts.served.order > line.order:
             continue
-        limit = _LIMIT.search(signal.evidence[0].text)
-        if seconds >= (int(limit[1]) / 2000 if limit else LONG_WORK_S):
-            yield Signal(
-                "slow-load-peer-timeout",
-                Says.STRONG,
-                f"the others wait and run into their time limit while work of one process is at {percent}% after {seconds / 60:.0f} min and goes on",
-                [line.evidence(), signal.evidence[0]],
-                speaker(line.shown),
-                order=signal.order,
-                remedy="do this work before the launch (a cache on all nodes), or raise the time limit that fires (ddp_timeout, init_process_group's timeout, the library's own)",
-            )
-            return
+        for signal in signals:
+            waits = signal.says is Says.SYMPTOM and {"rank-stuck-outside-collective", "slow-load-peer-timeout"} & {
+                *signal.candidates
+            }
+            if not waits or signal.order >= STANDING - 9 or signal.evidence[0].source != line.source:
+                continue
+            limit = _LIMIT.search(signal.evidence[0].text)
+            if seconds >= (int(limit[1] or limit[2]) / 2000 if limit else LONG_WORK_S):
+                yield Signal(
+                    "slow-load-peer-timeout",
+                    Says.STRONG,
+                    f"the others wait and run into their time limit while work of one process is at {percent}% after {seconds / 60:.0f} min and goes on",
+                    [line.evidence(), *others, signal.evidence[0]],
+                    speaker(line.shown),
+                    order=signal.order,
+                    remedy=_FASTER
+                    if others
+                    else "do this work before the launch (a cache on all nodes), or raise the time limit that fires (ddp_timeout, init_process_group's timeout, the library's own)",
+                )
+                return
+
+
+_FASTER = "make what is slow there as fast as on the others (a copy of the checkpoint on that node's own disk, as they have), or raise the time limit that fires (ddp_timeout, init_process_group's timeout)"
+
+
+def _works(readers: Readers) -> Iterator[tuple[int, float, Line, list[Evidence]]]:
+    """Work that stands last, and work of one process that another one had finished in the same run: percent, seconds, line, and the line of the other one."""
+    last, behind = readers.starts.preparing(), readers.starts.behind()
+    if last is not None:
+        yield (*last, [])
+    if behind is not None:
+        late, done = behind
+        if readers.life.same_run(late.line.source, late.line.order, done.line.order):
+            yield late.percent, late.seconds, late.line, [done.line.evidence()]
 
 
 def _silent_death(signals: Sequence[Signal], readers: Readers, sources: int) -> None:

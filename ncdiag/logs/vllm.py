@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from ncdiag.explain import Says, Signal
 from ncdiag.logs.alive import trains
+from ncdiag.logs.bars import Bar, Bars
 from ncdiag.logs.model import STANDING, Line, speaker
 from ncdiag.nodeset import ranks
 
@@ -129,6 +130,10 @@ def _slow(summary: str, line: Line) -> Signal:
     )
 
 
+def _seconds(elapsed: re.Match[str]) -> int:
+    return int(elapsed["h"] or 0) * 3600 + int(elapsed["m"]) * 60 + int(elapsed["s"])
+
+
 def origin(line: Line) -> str:
     """Which node, pod or task a line comes from, as far as its prefix says so; else its source."""
     return ":".join(
@@ -191,6 +196,7 @@ class Starts:
         """Seconds, what, line of the step that lasted longest."""
         self.bar: tuple[int, Line, int] | None = None
         """The progress bar that stands last: percent, line, and how often it grew."""
+        self.bars = Bars()
         self._starved: list[Line] = []
         self.waited: tuple[Line, int] | None = None
         """The first of several such lines in a row that something else followed, and how many minutes they span."""
@@ -218,6 +224,9 @@ class Starts:
             if self.bar is not None and self.bar[1].source == line.source:
                 grew = self.bar[2] + (percent > self.bar[0]) if percent >= self.bar[0] else 0
             self.bar = (percent, line, grew)
+            lasted = _ELAPSED.search(line.text)
+            if lasted:
+                self.bars.add(line, (bar["what"].strip(), bar["all"]), percent, _seconds(lasted))
             if len(self._bars) < 10_000:
                 self._bars[origin(line)] = (percent, line)
         elif "Loading weights took" in line.text or "Load weight end" in line.text:
@@ -418,7 +427,11 @@ class Starts:
         bar, lasted = _BAR.search(line.text), _ELAPSED.search(line.text)
         if bar is None or lasted is None or not _PREPARES.search(bar["what"]):
             return None
-        return percent, int(lasted["h"] or 0) * 3600 + int(lasted["m"]) * 60 + int(lasted["s"]), line
+        return percent, _seconds(lasted), line
+
+    def behind(self) -> tuple[Bar, Bar] | None:
+        """Work of one process that grew and has not come to its end, while the same of another one has."""
+        return next(((late, done) for late, done in self.bars.behind() if late.grew >= GREW), None)
 
     def moving(self) -> Signal | None:
         """A progress bar that grew and is the last that was heard."""

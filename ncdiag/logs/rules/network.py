@@ -137,7 +137,7 @@ RULES = (
     rule("rank-missing", Says.STRONG, ("RendezvousTimeoutError", "RendezvousClosedError"), "not all nodes came to torchrun's rendez-vous"),
     rule("rank-missing", Says.STRONG, "failed to pass monitoredBarrier", "rank {rank} did not come to the barrier", r"Rank (?P<rank>\d+) failed to pass monitoredBarrier|[Rr]anks? (?P<ranks>[\d, ]+) failed to pass"),
     rule("", Says.SYMPTOM, ("wait timeout after", "Socket Timeout"), "a peer never wrote its key {key} to the store", r"keys?: (?P<key>\S+)|store->get|Socket Timeout|",
-         candidates=("rank-missing", "rank-died", "bootstrap-peer-unreachable")),
+         candidates=("rank-missing", "rank-died", "bootstrap-peer-unreachable", "slow-load-peer-timeout")),
     rule("rank-missing", Says.HINT, ("retrieving ncclUniqueId",), "rank 0 of the group never published its NCCL id: it died or did not get there", candidates=("rank-died",)),
     rule("rank-layout-wrong", Says.NAMED, "ranks has already checked in", "two processes are rank {rank} of {nranks}", r"rank (?P<rank>\d+) of (?P<nranks>\d+) ranks"),
     rule("rank-layout-wrong", Says.NAMED, ("mismatch in rank count from procs", "mismatch in info from procs"), "the ranks do not agree on the world size", unless=r"NCCL INFO"),
