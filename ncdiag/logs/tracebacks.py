@@ -13,7 +13,9 @@ _LAST = re.compile(
 )
 _DOTTED = re.compile(r"(?:^|[\s\]|])(?P<type>(?:[a-z_]\w*\.)+[A-Z]\w+): (?P<text>.*)$")
 """The last line of a traceback whose class is not called an error: `triton.runtime.errors.OutOfResources: …`."""
-_FRAME = re.compile(r"File \"(?P<file>[^\"]+)\", line \d+, in ")
+_FRAME = re.compile(r"File \"(?P<file>[^\"]+)\", line \d+, in (?P<function>\S*)")
+_LOOKS_UP = ("__getattr__", "__getattribute__")
+"""Functions that only say no to who asked them: torch's modules, starlette's state, lazy modules."""
 _CASCADE = re.compile(
     r"SignalException|WorkerProc initialization failed|Engine core initialization failed|Engine process failed to start|EngineDead|RayTaskError|RayActorError|ActorDied|ActorHandleNotFound|ChildFailed|SystemExit|"
     r"KeyboardInterrupt|CancelledError|BrokenPipe|ConnectionReset|DistBackendError|DistNetworkError|DistStoreError|NCCL error|TimeoutError|EOFError|Connection closed by|"
@@ -66,7 +68,8 @@ class Exceptions:
         self._left -= 1
         frame = _FRAME.search(text)
         if frame:
-            self._file = frame["file"]
+            if not self._file or frame["function"] not in _LOOKS_UP:
+                self._file = frame["file"]
         elif self._file:
             match = _LAST.search(text.rstrip()) or _DOTTED.search(text.rstrip())
             if match:
