@@ -360,7 +360,8 @@ class RankState:
     kernel_stack: List[str] = field(default_factory=list)
     age_s: Optional[float] = None
     threads: List[Dict[str, Any]] = field(default_factory=list)
-    """`{"name", "active", "main": bool, "frames": [Frame…]}`, innermost frame first; `endless` where it sleeps in a call without a time limit."""
+    """`{"name", "active", "main": bool, "frames": [Frame…]}`, innermost frame first; of threads beside the main one `call`, as in
+    `RankState.call`."""
     stack_error: Optional[str] = None
     """Why there are no stacks, or none with native frames."""
     sockets: List[Socket] = field(default_factory=list)

@@ -56,7 +56,7 @@ def _share_stages(views: Sequence[View]) -> None:
         if spared and len(shown) == 1:
             ((_, model),) = shown.items()
             for view in spared:
-                view.match, view.waiting = model.match, model.waiting
+                view.match, view.waiting = replace(model.match, thread=view.match.thread), model.waiting
                 view.verdict = what_state(view.state, view.match, view.waiting)
 
 
@@ -99,7 +99,7 @@ def _see_counts_move(views: Sequence[View], reports: Sequence[Mapping[str, Any]]
 def _see_turns(views: Sequence[View]) -> None:
     """Who slept most of the time and yet woke, while everybody in a collective woke, too: collectives come to their end, one by one."""
     members = [view for view in views if view.verdict in ("waiting", "stuck") and view.waiting != WORKERS]
-    peers = [view for view in members if view.waiting == PEERS]
+    peers = [view for view in members if view.waiting in (PEERS, STORE)]
     if len(peers) != len([view for view in members if view.verdict == "waiting"]):
         return
     late = [view for view in members if view.verdict == "stuck"]

@@ -7,15 +7,14 @@ from typing import Dict, List, Sequence, Tuple
 from ncdiag.hang.scene import View
 from ncdiag.hang.verdict import Fold
 from ncdiag.model import Frame
-from ncdiag.stages import frames_of, main_thread
 
 
 def folds(views: Sequence[View]) -> List[Fold]:
-    """The stacks of the main threads, equal ones together, the largest group first. Line numbers of the innermost frame
+    """The stacks of the main threads, or of those that they wait for, equal ones together, the largest group first. Line numbers of the innermost frame
     do not count: ranks that poll in a loop are in the same place; where they differ all of them are shown. Native frames count only where all
     stacks have them: they are read of some processes only, which does not make those odd. Of a group the fullest stack is shown, and
     native frames only where all stand at one line."""
-    mains = [(view, frames_of(main)) for view in views if (main := main_thread(view.state.threads)) is not None]
+    mains = [(view, frames) for view in views if (frames := view.stack)]
     native = all(any(frame.native for frame in frames) for _, frames in mains if frames)
     groups: Dict[Tuple[str, ...], List[Tuple[View, List[Frame], List[Frame]]]] = {}
     for view, frames in mains:

@@ -14,7 +14,7 @@ from ncdiag.model import Frame
 from ncdiag.stages import steps
 from ncdiag.stages.idle import RULES as IDLE
 from ncdiag.stages.match import first
-from ncdiag.stages.order import LOCK, PEERS, PIPE, SLEEP, TYPED
+from ncdiag.stages.order import LOCK, PEERS, PIPE, SLEEP, STORE, TYPED
 from ncdiag.stages.threads import frames_of, is_user, main_thread
 
 LONG_S = 30.0
@@ -24,18 +24,18 @@ LONG_S = 30.0
 def stands(view: View, waiting: Sequence[View]) -> str:
     """Why it stands for good, in words; empty where nothing shows that. `waiting`: those that wait for it."""
     state = view.state
-    if view.waiting == SLEEP and state.call.get("left_s", 0.0) >= LONG_S:
-        return f"this sleep lasts {duration(state.call['left_s'])} more"
+    if view.waiting == SLEEP and view.call.get("left_s", 0.0) >= LONG_S:
+        return f"this sleep lasts {duration(view.call['left_s'])} more"
     if (state.still_s or 0.0) >= LONG_S:
         return f"it has not run for {duration(state.still_s or 0.0)}"
-    longest = max((other.state.still_s or 0.0 for other in waiting if other.waiting == PEERS), default=0.0)
+    longest = max((other.state.still_s or 0.0 for other in waiting if other.waiting in (PEERS, STORE)), default=0.0)
     if longest >= LONG_S:
         return f"the others have waited for {duration(longest)}"
-    if view.waiting == LOCK and state.call.get("endless") and _only_itself(view):
+    if view.waiting == LOCK and view.call.get("endless") and _only_itself(view):
         return "it waits without a time limit, and no other thread of it runs that could end that"
     if view.waiting == TYPED:
-        return f"nothing but a key typed at {state.call['source']['file']} can end that"
-    if view.waiting == PIPE and state.call.get("source"):
+        return f"nothing but a key typed at {view.call['source']['file']} can end that"
+    if view.waiting == PIPE and view.call.get("source"):
         return _no_writer(view, waiting)
     if state.still_s is None and _silent(view):
         return f"its log, which counts steps, has been silent for {duration(state.silent_s or 0.0)}"
@@ -45,7 +45,7 @@ def stands(view: View, waiting: Sequence[View]) -> str:
 def perhaps(view: View) -> str:
     """What is seen of one that is late or stuck, in words: what it may still come to; empty where there is nothing."""
     state, words = view.state, []
-    source = state.call.get("source") or {}
+    source = view.call.get("source") or {}
     others = [pid for pid in source.get("writers", ()) if pid != state.pid]
     if others:
         words.append(f"pid {', '.join(map(str, others[:4]))} can write what it reads")
@@ -53,8 +53,8 @@ def perhaps(view: View) -> str:
         words.append(
             f"it woke {state.progress.woken} times meanwhile, and they did not: it polls, or works in small pieces"
         )
-    elif view.waiting == SLEEP and state.call.get("left_s") is not None:
-        words.append(f"this sleep ends in {duration(state.call['left_s'])}")
+    elif view.waiting == SLEEP and view.call.get("left_s") is not None:
+        words.append(f"this sleep ends in {duration(view.call['left_s'])}")
     if view.waiting == LOCK:
         words += [f"a thread of it is at {place}" for place in _others_at_work(view)[:1]]
     return "; ".join(words)
@@ -80,7 +80,7 @@ def _silent(view: View) -> bool:
 
 
 def _no_writer(view: View, waiting: Sequence[View]) -> str:
-    source = view.state.call["source"]
+    source = view.call["source"]
     if "writers" not in source or not source.get("all"):
         return ""
     others = [pid for pid in source["writers"] if pid != view.state.pid]
@@ -98,7 +98,9 @@ def _only_itself(view: View) -> bool:
 def _others_at_work(view: View) -> List[str]:
     """Where threads beside the main one are that could end its wait: idle workers, and who waits for a lock without a limit itself, are none."""
     main = main_thread(view.state.threads)
-    others = [thread for thread in view.state.threads if thread is not main and not thread.get("endless")]
+    others = [
+        thread for thread in view.state.threads if thread is not main and not (thread.get("call") or {}).get("endless")
+    ]
     stacks = [frames_of(thread) for thread in others]
     return [_place(stack) for stack in stacks if stack and not _idle(stack)]
 

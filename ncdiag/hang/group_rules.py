@@ -7,11 +7,12 @@ from typing import Dict, Iterator, List, Optional, Sequence, Tuple
 from ncdiag import stages
 from ncdiag.hang.addresses import Picture
 from ncdiag.hang.claims import LIKELY, POSSIBLE, Claim, claim, names, seen
+from ncdiag.hang.idle import served
 from ncdiag.hang.scene import Scene, View
 from ncdiag.hang.verdict import Wait
 from ncdiag.model import Evidence
 from ncdiag.stages.order import LOOSE, PEERS, WORKERS
-from ncdiag.stages.threads import frames_of, is_user, main_thread
+from ncdiag.stages.threads import is_user
 
 _INTERNAL = ("torch/", "vllm/distributed/", "<frozen", "threading.py", "contextlib.py")
 
@@ -19,10 +20,7 @@ _INTERNAL = ("torch/", "vllm/distributed/", "<frozen", "threading.py", "contextl
 def call_site(view: View) -> Optional[Tuple[str, str]]:
     """The collective, and the line that calls it: `("all_reduce", "train.py:41")`. None where no frame of the caller is
     known."""
-    main = main_thread(view.state.threads)
-    if main is None:
-        return None
-    stack = frames_of(main)
+    stack = view.stack
     caller = next((frame for frame in stack if is_user(frame)), None) or next(
         (frame for frame in stack if not frame.native and frame.file and not any(p in frame.file for p in _INTERNAL)),
         None,
@@ -68,6 +66,26 @@ def different_calls(scene: Scene, picture: Picture) -> Iterator[Claim]:
     )
 
 
+_ONE_SIDED = {"recv": "receive", "recv_object_list": "receive", "send": "send", "send_object_list": "send"}
+
+
+def nobody_answers(scene: Scene, picture: Picture) -> Iterator[Claim]:
+    """All ranks of the group wait to receive, and none is left that sends; or the other way round."""
+    waiting = [view for view in scene.ranks if view.witness and view.waiting == PEERS]
+    does = {_ONE_SIDED.get(view.match.detail, "") for view in waiting}
+    if len(waiting) < 2 or len(waiting) < len(scene.ranks) or scene.absent or len(does) != 1 or does == {""}:
+        return
+    word = does.pop()
+    other = "sends" if word == "receive" else "receives"
+    yield claim(
+        "collective-desync",
+        LIKELY if scene.world_size == len(waiting) else POSSIBLE,
+        f"all {len(waiting)} ranks wait to {word}, and none of them {other}",
+        [seen(view) for view in waiting[:4]],
+        where={"stage": waiting[0].stage},
+    )
+
+
 def _minority(groups: Sequence[List[View]]) -> List[View]:
     """The smaller groups when one group is more than half of all, else nobody."""
     total, largest = sum(len(group) for group in groups), max(groups, key=len)
@@ -80,7 +98,7 @@ def behind(scene: Scene, picture: Picture) -> Iterator[Claim]:
     """All ranks wait for others, but not at the same stage: who has the least progress is waited for."""
     waiting = [view for view in scene.ranks if view.witness]
     stages_seen = {view.stage for view in waiting}
-    if len(waiting) < len(scene.ranks) or len(stages_seen) < 2:
+    if len(waiting) < len(scene.ranks) or len(stages_seen) < 2 or served(scene) is not None:
         return
     if stages_seen <= {"ready", "ray-actor", "serving"} and not _executor_waits(scene, waiting):
         return

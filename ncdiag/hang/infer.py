@@ -27,6 +27,7 @@ from ncdiag.hang.scene import Scene
 from ncdiag.hang.verdict import Verdict
 from ncdiag.model import CONFIDENCES, Cause, Evidence, RankState
 from ncdiag.processes.denied import DENIED
+from ncdiag.stages.order import STORE
 
 RULES = (
     rank_rules.stopped,
@@ -42,9 +43,10 @@ RULES = (
     rank_rules.dead,
     rank_rules.orphaned,
     count_rules.recorder_says,
-    count_rules.ras_says,
     lock_rules.file_locks,
     outside_rules.outside,
+    count_rules.ras_says,
+    group_rules.nobody_answers,
     group_rules.different_calls,
     network_rules.silent_link,
     group_rules.behind,
@@ -164,10 +166,15 @@ def _unresolved(scene: Scene) -> Claim:
         return alone
     waiting = [view for view in scene.ranks if view.witness]
     if waiting:
+        at_store = (
+            all(view.waiting == STORE and view.stage != "rendezvous" for view in scene.ranks) and not scene.absent
+        )
         return claim(
             "unresolved",
             POSSIBLE,
-            f"{names(waiting)} wait, and nothing that was read shows for whom",
+            f"all {len(waiting)} ranks wait for a key of the store, and none of them is left to set one"
+            if at_store
+            else f"{names(waiting)} wait, and nothing that was read shows for whom",
             [seen(view) for view in waiting[:4]],
             where={"stage": waiting[0].stage},
         )

@@ -15,6 +15,7 @@ from ncdiag.hang.scene import Scene, View
 from ncdiag.hang.verdict import Wait
 from ncdiag.model import Evidence
 from ncdiag.stages.order import CHILD, CLUSTER, DISK, DNS, HUB, WAITING, WORKERS
+from ncdiag.stages.threads import frames_of, is_user
 
 OUTSIDE = "rank-stuck-outside-collective"
 _TOLD_ELSEWHERE = (DNS, CLUSTER)
@@ -161,7 +162,11 @@ def _slug(view: View) -> str:
 
 
 def _on(view: View) -> str:
-    return f" and waits for {WAITING[view.waiting]}" if view.waiting else " and nothing of it moves"
+    if view.waiting:
+        return f" and waits for {WAITING[view.waiting]}"
+    if any(frame.name.endswith("_run_once") and "asyncio/" in frame.file for frame in view.stack):
+        return " and waits in its event loop, where no coroutine runs"
+    return " and nothing of it moves"
 
 
 def _kernel(view: View) -> List[Evidence]:
@@ -187,12 +192,23 @@ def _busy(scene: Scene, view: View, waiting: List[View]) -> Iterator[Claim]:
     yield claim(
         "rank-stuck-outside-collective",
         LIKELY if still else POSSIBLE,
-        f"{view.name} computes in {_frame(view)} ({activity.rate(progress)}) and reads, writes and allocates "
+        f"{view.name} computes in {_computing(view)} ({activity.rate(progress)}) and reads, writes and allocates "
         f"nothing: an endless loop or a very long calculation; {only_wait(waiting)} for it",
         [seen(view)],
         culprits=[view],
         waits=_arrows(waiting, view),
     )
+
+
+def _computing(view: View) -> str:
+    """Where the thread computes that does: another one than the main thread, where that one sleeps."""
+    active = [thread for thread in view.state.threads if thread.get("active") or thread.get("owns_gil")]
+    for thread in sorted(active, key=lambda one: not one.get("owns_gil")):
+        own = next((frame for frame in frames_of(thread) if is_user(frame)), None)
+        if own is not None and not any(one.get("main") for one in active):
+            where = f"{own.name} ({own.file.rsplit('/', 1)[-1]}:{own.line})"
+            return f"{where} of thread {thread.get('name') or thread.get('tid')}"
+    return _frame(view)
 
 
 def _frame(view: View) -> str:

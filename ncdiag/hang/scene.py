@@ -7,8 +7,8 @@ from typing import Any, List, Mapping, Optional, Sequence, Set
 
 from ncdiag import stages
 from ncdiag.hang import activity
-from ncdiag.model import Cause, Progress, RankState
-from ncdiag.stages.order import DISK, DNS, GPU, HUB, LOCK, ON_OTHERS, PEERS, PIPE, SLEEP, TYPED, WORKERS
+from ncdiag.model import Cause, Frame, Progress, RankState
+from ncdiag.stages.order import DISK, DNS, GPU, HUB, LOCK, ON_OTHERS, PEERS, PIPE, SLEEP, STORE, TYPED, WORKERS
 from ncdiag.stages.waits import wait_of_kernel
 
 MANAGERS = ("api-server", "engine-core", "headless", "launcher")
@@ -41,6 +41,21 @@ class View:
     @property
     def stage(self) -> str:
         return self.match.stage
+
+    @property
+    def call(self) -> Mapping[str, Any]:
+        """The system call of the thread that it is about, as in `RankState.call`."""
+        return _call(self.state, self.match)
+
+    @property
+    def stack(self) -> List[Frame]:
+        """The frames of the thread that it is about, innermost first."""
+        threads = self.state.threads
+        about = next(
+            (one for one in threads if self.match.thread is not None and one.get("tid") == self.match.thread), None
+        )
+        thread = about or stages.main_thread(threads)
+        return stages.frames_of(thread) if thread is not None else []
 
     @property
     def home(self) -> str:
@@ -99,12 +114,20 @@ class Scene:
 def look(state: RankState) -> View:
     """Stage and state of one process."""
     match = stages.stage_of_threads(state.threads, state.role)
-    waiting = match.waiting or _wait_of_call(state)
+    waiting = match.waiting or (
+        _wait_of_call(state) if match.thread is None else wait_of_kernel("", _call(state, match).get("name", ""))
+    )
     if match.stage == "unknown":
         logged = stages.stage_of_log(state.log_tail)
         if logged:
             match = stages.StageMatch(logged, None, None, "its last log line")
     return View(state, match, waiting, what_state(state, match, waiting), state.rank)
+
+
+def _call(state: RankState, match: stages.StageMatch) -> Mapping[str, Any]:
+    if match.thread is None:
+        return state.call
+    return next((thread.get("call") or {} for thread in state.threads if thread.get("tid") == match.thread), {})
 
 
 def _wait_of_call(state: RankState) -> Optional[str]:
@@ -116,7 +139,15 @@ def _wait_of_call(state: RankState) -> Optional[str]:
         return PIPE
     if state.call.get("sleeps"):
         return SLEEP
+    if _hears_store(state):
+        return STORE
     return wait_of_kernel(state.wchan, state.call.get("name") or state.syscall, state.kernel_stack)
+
+
+def _hears_store(state: RankState) -> bool:
+    """Whether it waits for an answer at its connection to the store of the group."""
+    port, remotes = state.settings.get("MASTER_PORT"), [remote for _, remote in state.call.get("hears", ())]
+    return bool(port and remotes) and all(remote.rpartition(":")[2] == port for remote in remotes)
 
 
 def what_state(state: RankState, match: stages.StageMatch, waiting: Optional[str]) -> str:

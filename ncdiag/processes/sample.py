@@ -255,8 +255,9 @@ class Sampler:
         state.threads, state.stack_error, state.variables = look.first.threads, look.first.error, look.first.variables
         for thread in state.threads:
             thread["state"] = facts.threads.get(thread["tid"], "")
-            if not thread["main"] and calls.read(self._host, state.pid, thread["tid"]).get("endless"):
-                thread["endless"] = True
+            if not thread["main"]:
+                thread["call"] = calls.read(self._host, state.pid, thread["tid"])
+                thread["call"].pop("descriptors", None)
         state.still_s = standing.still_s(look)
         if state.rank is None and state.variables:
             ranks.from_variables(state)

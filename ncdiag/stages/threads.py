@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, List, Mapping, Optional, Sequence, Tuple
 
 from ncdiag.model import Frame
@@ -24,6 +24,8 @@ class StageMatch:
     """The frame that it rests on."""
     detail: str = ""
     """More exactly what it does or waits for, in words; may be empty."""
+    thread: Optional[int] = None
+    """The thread that it is about, where the main thread only waits for that one."""
 
 
 _MANAGERS = ("api-server", "engine-core", "headless", "launcher")
@@ -65,7 +67,44 @@ def stage_of_threads(threads: Sequence[Mapping[str, Any]], role: str = "unknown"
         if other.stage not in ("unknown", "program", "ready", "ray-actor")
         and not (other.stage in _BESIDE and match.stage == "program")
     ]
-    return known[0] if known else match
+    if known or match.stage != "program":
+        return known[0] if known else match
+    return delegate(frames_of(main), [thread for thread in threads if thread is not main], role) or match
+
+
+_FOR_A_THREAD = tuple(
+    Rule("program", None, (frame,))
+    for frame in (
+        "join@threading.py",
+        "_wait_for_tstate_lock@threading.py",
+        "result@concurrent/futures/_base.py",
+        "shutdown@concurrent/futures/thread.py",
+    )
+)
+_FOR_ANYTHING = tuple(
+    Rule("program", None, (frame,))
+    for frame in ("wait@threading.py", "get@queue.py", "_run_once@asyncio/base_events.py")
+)
+_IN_A_THREAD = (Rule("program", None, ("_bootstrap@threading.py",)),)
+"""Threads of C++ that only call into Python have no such frame."""
+
+
+def delegate(main: Sequence[Frame], others: Sequence[Mapping[str, Any]], role: str) -> Optional[StageMatch]:
+    """Where the thread is that a main thread waits for: one in a collective, or, where it waits for a thread to end, the only one in code of the
+    program. None where it waits for none, or there is no telling which."""
+    ends = first(_FOR_A_THREAD, main) is not None
+    if not ends and first(_FOR_ANYTHING, main) is None:
+        return None
+    found = []
+    for thread in others:
+        stack = frames_of(thread)
+        if first(_IN_A_THREAD, stack) is not None:
+            found.append(replace(_stage_of_stack(stack, role), thread=thread.get("tid")))
+    meets = [match for match in found if match.stage == "collective"]
+    works = [match for match in found if match.stage == "program"]
+    if meets:
+        return meets[0]
+    return works[0] if ends and len(works) == 1 else None
 
 
 def _stage_of_stack(stack: Sequence[Frame], role: str) -> StageMatch:

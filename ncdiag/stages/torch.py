@@ -70,6 +70,9 @@ COLLECTIVES = (
 """Functions of torch.distributed that all ranks of the group have to call."""
 
 IN_COLLECTIVE = tuple(Rule("collective", PEERS, (name + "@" + _C10D,), name) for name in COLLECTIVES) + (
+    Rule("collective", STORE, ("~doWait",), "a key of the store"),
+    Rule("collective", STORE, ("~receiveValueWithTimeout",), "an answer of the store"),
+    Rule("collective", STORE, ("~doGet",), "a key of the store"),
     Rule("collective", PEERS, ("~waitRecv",), "gloo receives"),
     Rule("collective", PEERS, ("~waitSend",), "gloo sends"),
     Rule("collective", PEERS, ("~synchronizeInternal",), "waits for a collective to end"),

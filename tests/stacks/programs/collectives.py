@@ -1,7 +1,11 @@
 """Ranks out of step: FAULT says how."""
 
 # mypy: ignore-errors
+import asyncio
+import http.server
 import os
+import threading
+import time
 
 import group
 import torch
@@ -36,6 +40,55 @@ def receive_from_nobody():
     """Rank 0 waits for a message that rank 1 never sends: rank 1 waits for one too."""
     group.here()
     dist.recv(x, src=1 - group.RANK)
+
+
+def ring():
+    """Everybody waits for the left neighbour before it sends to the right one."""
+    group.here()
+    dist.recv(x, src=(group.RANK - 1) % group.WORLD)
+
+
+def key():
+    """Rank 1 never sets the key that the others wait for."""
+    group.here()
+    if group.RANK == 1:
+        time.sleep(3600)
+    dist.distributed_c10d._get_default_store().get("made-by-1")
+
+
+def in_threads():
+    """The main threads only wait for a thread, and that of rank 1 never comes."""
+
+    def work():
+        if group.RANK == 1:
+            time.sleep(3600)
+        dist.all_reduce(x)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    group.here()
+    thread.join()
+
+
+def in_asyncio():
+    """Rank 1 waits for an event that nobody sets; the others are in a collective in an executor's thread."""
+
+    async def work():
+        if group.RANK == 1:
+            await asyncio.Event().wait()
+        await asyncio.get_running_loop().run_in_executor(None, dist.all_reduce, x)
+
+    group.here()
+    asyncio.run(work())
+
+
+def driver():
+    """Rank 0 serves, and hands what it is asked on to the others."""
+    group.here()
+    if group.RANK == 0:
+        http.server.HTTPServer(("127.0.0.1", 0), http.server.SimpleHTTPRequestHandler).serve_forever()
+    while True:
+        dist.broadcast(x, src=0)
 
 
 def healthy():
