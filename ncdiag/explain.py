@@ -274,18 +274,32 @@ def _cause(group: list[Signal], remedies: dict[str, str]) -> Cause:
     evidence: list[Evidence] = []
     for signal in group:
         evidence.extend(item for item in signal.evidence if item not in evidence)
-    where: dict[str, Any] = {}
-    for signal in group:
-        for key, value in signal.where.items():
-            where.setdefault(key, value)
     return Cause(
         first.cause,
         CONFIDENCE[first.says],
         first.summary,
-        where,
+        _where(group),
         evidence[:EVIDENCE_LIMIT],
         remedy=first.remedy or remedies.get(first.cause, ""),
     )
+
+
+_WHO = ("rank", "local_rank", "pid")
+
+
+def _where(group: Sequence[Signal]) -> dict[str, Any]:
+    """Where the first signal saw it, completed by what the others say of the same process: never one's rank beside another's pid."""
+    where = dict(group[0].where)
+    named = any(key in where for key in _WHO)
+    for signal in group[1:]:
+        shared = [key for key in (*_WHO, "node") if key in where and key in signal.where]
+        other = any(where[key] != signal.where[key] for key in shared)
+        same = any(key in _WHO for key in shared) and not other
+        for key, value in signal.where.items():
+            alone = all(one.where.get(key, value) == value for one in group)
+            if same or (alone and not named if key in _WHO else alone if key == "node" else alone or not other):
+                where.setdefault(key, value)
+    return where
 
 
 def _doubt(heads: Sequence[list[Signal]], causes: Sequence[Cause]) -> None:
