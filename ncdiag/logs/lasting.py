@@ -14,20 +14,35 @@ from ncdiag.logs.alive import trains
 from ncdiag.logs.model import Line, speaker
 
 LONG_S = 300.0  # seconds of one piece of work, from which on it is told
+_UNITS = (
+    "documents",
+    "docs",
+    "records",
+    "rows",
+    "shard",
+    "files",
+    "layer",
+    "kernels",
+    "graphs",
+    "articles",
+    "lines",
+    "] ",
+)
 GREW = 2  # times that a count grew, to be work that moves
 _WORK = re.compile(
     r"(?i)\b(?:re)?(?:buil[dt]|load|compil|tokeniz|sav|captur|warm|convert|download|index|preprocess|preparing|cach|sort|shuffl|pack|map|filter|merg|quantiz|autotun|split|unpack|extract|copy|copied|engine|restor)\w*"
 )
-_TOOK = re.compile(
-    r"\b(?P<how>took|elapsed|in|after|time\b[^\n]{0,80}?[:=]|op:)[^\n\d]{0,12}(?P<n>\d{1,9}(?:\.\d+)?) ?(?P<unit>seconds|secs?|s|minutes|mins?|hours)\b"
-    r"|\((?P<unit2>seconds|secs?|s|minutes|mins?)\)\s*[:=]\s*(?P<n2>\d{1,9}(?:\.\d+)?)"
-    r"|\b(?:took|elapsed(?: time)?:?|time (?:of|to|for) [\w ,.-]{1,60}:) (?P<h>\d{1,3}):(?P<m>\d\d):(?P<s>\d\d)\b"
-)
+_SECONDS = re.compile(r"\d{3,9}(?:\.\d{1,9})? ?(?:seconds|secs?|s)\b")
+_MINUTES = re.compile(r"\d{1,6}(?:\.\d{1,9})? ?(?:minutes|mins?|hours)\b")
+_UNIT = re.compile(r"\((?P<unit>seconds|secs?|s|minutes|mins?)\)\s*[:=]\s*(?P<n>\d{1,9}(?:\.\d{1,9})?)")
+_CLOCK = re.compile(r"\d{1,3}:\d\d:\d\d\b")
+_BEFORE = re.compile(r"\b(?:took|elapsed(?: time)?|in|after|op|time (?:of|to|for) [\w ,.-]{1,60})[^\w\n]{0,12}$")
+"""What stands before it. A clock has no such words before it."""
 _NOT = re.compile(
     r"(?i)time-?out|timed[ -]out|limit|exceed|ran for|fail|error|kill|expire|every|interval|heartbeat|\beta\b|remain|retry|waiting|NCCL"
 )
 _COUNT = re.compile(
-    r"(?i)\b(?P<what>(?:process|tokeniz|read|load|index|build|built|convert|pack|download|writ|sav|cop[yi]|map|filter|merg|compil)\w*)\W+(?:\w+\W+){0,3}?(?P<n>\d[\d,]{0,14})(?:\s*/\s*\d[\d,]*)?\s+(?P<unit>documents|docs|records|rows|shards?|files|layers?|kernels|graphs|articles|lines)\b"
+    r"\b(?P<what>(?:[Pp]rocess|[Tt]okeniz|[Rr]ead|[Ll]oad|[Ii]ndex|[Bb]uil[dt]|[Cc]onvert|[Pp]ack|[Dd]ownload|[Ww]rit|[Ss]av|[Cc]op[yi]|[Mm]ap|[Ff]ilter|[Mm]erg|[Cc]ompil)\w*)\W+(?:\w+\W+){0,3}?(?P<n>\d[\d,]{0,14})(?:\s*/\s*\d[\d,]*)?\s+(?P<unit>documents|docs|records|rows|shards?|files|layers?|kernels|graphs|articles|lines)\b"
     r"|^\[(?P<n2>\d{1,6})/\d{1,6}\] (?P<what2>Building|Linking|Compiling|c\+\+|g\+\+|\S*nvcc|Generating)\b"
 )
 
@@ -64,16 +79,16 @@ class Lasting:
 
     def _take_time(self, line: Line) -> None:
         text = line.text[:400]
-        took = _TOOK.search(text)
-        if took is None or _NOT.search(text) or not (work := _WORK.search(text)):
+        seconds = _long(text)
+        if not seconds or _NOT.search(text) or not (work := _WORK.search(text)):
             return
-        seconds = _seconds(took)
         if self._longest is None or seconds > self._longest[0]:
             what = text[work.start() : work.start() + 60].split("(")[0].split(" took")[0].strip(" :.")
             self._longest = seconds, what, line
 
     def _take_count(self, line: Line) -> None:
-        count = _COUNT.search(line.text[:400])
+        text = line.text[:400]
+        count = _COUNT.search(text) if any(unit in text for unit in _UNITS) else None
         if count is None or len(self._counts) > 1000:
             return
         key = f"{line.source} {(count['what'] or count['what2']).lower()} {count['unit']}"
@@ -90,7 +105,7 @@ class Lasting:
 
     def slow(self) -> Signal | None:
         """A piece of work that took long and came to its end."""
-        if self._longest is None or self._longest[0] < LONG_S:
+        if self._longest is None:
             return None
         seconds, what, line = self._longest
         return _signal(f"{what}: {seconds / 60:.0f} min; it went on by itself", line)
@@ -102,11 +117,25 @@ class Lasting:
         return _signal("a count of work before the common one was growing when this ends", self._last.line)
 
 
-def _seconds(took: re.Match[str]) -> float:
-    if took["h"]:
-        return int(took["h"]) * 3600.0 + int(took["m"]) * 60 + int(took["s"])
-    unit = (took["unit"] or took["unit2"])[0]
-    return float(took["n"] or took["n2"]) * {"s": 1, "m": 60, "h": 3600}[unit]
+def _long(text: str) -> float:
+    """Seconds that something is said to have taken, 0.0 where that is not said or not long."""
+    unit = _UNIT.search(text) if "(s" in text or "(m" in text else None
+    if unit:
+        return _told(float(unit["n"]) * (60 if unit["unit"].startswith("m") else 1))
+    for found in (*_SECONDS.finditer(text), *_MINUTES.finditer(text)):
+        if text[: found.start()].endswith((".", ":")) or not _BEFORE.search(text[: found.start()]):
+            continue
+        number, letter = re.match(r"[\d.]+", found[0]), found[0].lstrip("0123456789. ")[0]
+        return _told(float(number[0]) * {"s": 1, "m": 60, "h": 3600}[letter]) if number else 0.0
+    clock = _CLOCK.search(text) if "took" in text or "elapsed" in text or "time of" in text else None
+    if clock and _BEFORE.search(text[: clock.start()]):
+        hours, minutes, rest = clock[0].split(":")
+        return _told(int(hours) * 3600.0 + int(minutes) * 60 + int(rest))
+    return 0.0
+
+
+def _told(seconds: float) -> float:
+    return seconds if seconds >= LONG_S else 0.0
 
 
 def _signal(summary: str, line: Line) -> Signal:

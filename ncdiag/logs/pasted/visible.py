@@ -19,7 +19,7 @@ _GIVEN = re.compile(
 )
 _COUNTED = re.compile(
     r"\((?P<want>\d+)\)[^\n]{0,90}?(?:available|visible) (?:GPUs|devices|accelerators)[^\n]{0,12}?\((?P<have>\d+)\)"
-    r"|(?:[Ee]xpected|[Rr]equested|[Nn]eeds?|[Rr]equires?) (?P<want2>\d+) (?:GPUs|devices)[^\n]{0,60}?(?:found|only|has|have|sees?|visible|available)\D{0,20}(?P<have2>\d+)"
+    r"|(?P<want2>\d+) (?:GPUs|devices),? but [^\n]{0,40}?(?:found|only|has|have|sees?|visible|available)\D{0,20}(?P<have2>\d+)"
 )
 _COUNT_LINES = re.compile(r"nvidia-smi (?:-L|--list-gpus) *\| *wc -l\s*$")
 
@@ -27,7 +27,7 @@ _COUNT_LINES = re.compile(r"nvidia-smi (?:-L|--list-gpus) *\| *wc -l\s*$")
 class Visible:
     """The smallest list of visible devices, the GPUs of the node, and what an engine counted."""
 
-    triggers = ("_VISIBLE_DEVICES", "SLURM_GPUS_ON_NODE=", "SLURM_JOB_GPUS=", "SLURM_STEP_GPUS=", "(UUID: GPU-", "wc -l", "available GPUs", "visible devices", "available devices", " GPUs ")  # fmt: skip
+    triggers = ("_VISIBLE_DEVICES", "SLURM_GPUS_ON_NODE=", "SLURM_JOB_GPUS=", "SLURM_STEP_GPUS=", "(UUID: GPU-", "wc -l", "available GPUs", "visible GPUs", "visible devices", "available devices", " GPUs but ", " GPUs, but ", " devices but ")  # fmt: skip
 
     def __init__(self) -> None:
         self._lists: dict[int, tuple[str, Line]] = {}
