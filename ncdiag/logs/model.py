@@ -154,6 +154,9 @@ _SPEAKER = (
     re.compile(r"\[\d+,(?P<rank>\d+)\]<(?:stdout|stderr)>"),
     re.compile(r"(?:^|[\s)])(?P<node>[A-Za-z][\w-]*):(?P<pid>\d+):\d+ (?:\[-?\d+\] )?(?:\S+:\d+ )?(?:\(\w+\) )?NCCL"),
     re.compile(r"\[[\d-]+ [\d:]+(?: DP\d+)? TP(?P<rank>\d+)(?: EP\d+)?\]"),
+    re.compile(
+        r"^(?P<node>[A-Za-z][\w.-]*): Test (?:CUDA|NCCL|MPI) failure|^ *\.\. (?P<node2>\S+) pid (?P<pid>\d+): Test failure"
+    ),
 )
 
 
@@ -163,7 +166,7 @@ def speaker(text: str) -> dict[str, Any]:
     for pattern in _SPEAKER:
         match = pattern.search(text[:400])
         if match:
-            groups = {key: value for key, value in match.groupdict().items() if value}
+            groups = {key.rstrip("2"): value for key, value in match.groupdict().items() if value}
             if "tp" in groups:
                 groups.setdefault("rank", groups["tp"])
             for key in ("node", "rank", "pid"):
@@ -211,7 +214,9 @@ def signal(found: Rule, line: Line, groups: dict[str, str]) -> Signal:
         for key, value in groups.items()
         if key in _WHERE
     }
-    survives = found.cause == "rank-died" and "peer" in named  # who tells of its peer's end
+    survives = (found.cause == "rank-died" and "peer" in named) or (
+        "rank" in named and "died unexpectedly" in line.text
+    )  # who tells of another one's end
     where = named if survives else {**speaker(line.shown), **named}
     summary = _UNKNOWN.sub("", found.summary.format_map(_Blank(groups)))
     return Signal(

@@ -7,6 +7,10 @@ from ncdiag.logs.model import rule
 
 _DEV = r"(?P<device>(?:mlx|bnxt|irdma|rocep|ibp|ibP|efa|erdma|hrn|rdma|qedr|hfi|cxgb|hns|rxe)[\w.]*)"
 
+_ROUTABLE = r"(?:::ffff:\d+\.\d+\.\d+\.\d+|(?:0000:){5}ffff:[0-9a-f]{4}:[0-9a-f]{4}|[23][0-9a-f]{3}:[0-9a-f:]+)"
+_BOTH_ROUTABLE = r"local GID (?:index -?\d+, local GID )?" + _ROUTABLE + r", remote GID " + _ROUTABLE
+"""How NCCL names the GIDs of both ends, each a routable address of RoCE v2."""
+
 RULES = (
     # --- no device
     rule("rdma-unavailable", Says.STRONG, ("No IB devices found", "Failed to get IB devices list", "No IB device found", "no RDMA devices", "No RDMA device", "no IB device found", "IB device not found", "IB device  not found"),
@@ -72,8 +76,11 @@ RULES = (
          r"ibv_modify_qp failed with .*local GID index (?P<gid_index>-?\d+), local GID (?P<gid>::(?=,|\s|$)|fe80:\S*?|0000:0000:0000:0000:0000:0000:0000:0000)(?:,|\s|$)",
          remedy="unset NCCL_IB_GID_INDEX (2.21 and later choose by themselves) or set the index of the routable RoCE v2 GID of each device (show_gids)"),
     rule("roce-gid-wrong", Says.STRONG, ("ibv_modify_qp",), "ibv_modify_qp refuses the address settings (Invalid argument): the GID index is empty or of another kind",
-         r"ibv_modify_qp failed with (?:error )?(?:22 )?Invalid argument.*\bGID ", unless="retrying", candidates=("ib-qp-setup-failed",)),
-    rule("ib-qp-setup-failed", Says.HINT, ("ibv_modify_qp",), "ibv_modify_qp refuses its arguments", r"ibv_modify_qp failed with (?:error )?(?:22 )?Invalid argument.*\bGID "),
+         r"ibv_modify_qp failed with (?:error )?(?:22 )?Invalid argument.*\bGID ", unless="retrying|" + _BOTH_ROUTABLE, candidates=("ib-qp-setup-failed",)),
+    rule("ib-qp-setup-failed", Says.HINT, ("ibv_modify_qp",), "ibv_modify_qp refuses its arguments", r"ibv_modify_qp failed with (?:error )?(?:22 )?Invalid argument.*\bGID ", unless=_BOTH_ROUTABLE),
+    rule("ib-qp-setup-failed", Says.STRONG, ("ibv_modify_qp",), "{device} refuses a queue pair (Invalid argument) although both GIDs are routable addresses ({gid}, {remote})",
+         r"ibv_modify_qp failed with (?:error )?(?:22 )?Invalid argument(?:.*? on dev (?P<device>[\w.-]+))?.*?(?=" + _BOTH_ROUTABLE + r")local GID (?:index -?\d+, local GID )?(?P<gid>\S+), remote GID (?P<remote>\S+)", unless="retrying", candidates=("roce-gid-wrong",),
+         remedy="the provider library in the container must fit the host's driver (libbnxt_re, libmlx5, rdma-core of one release); try ib_write_bw between exactly these two with this GID index, as root and outside the container"),
     rule("ib-qp-setup-failed", Says.STRONG, ("ibv_modify_qp",), "ibv_modify_qp refuses its arguments (Invalid argument), and this version does not say which: a VF, the port, its MTU or its GID",
          r"ibv_modify_qp failed with (?:error )?(?:22 )?Invalid argument", unless=r"retrying|\bGID ", candidates=("roce-gid-wrong",)),
     rule("roce-gid-wrong", Says.HINT, ("ibv_modify_qp",), "ibv_modify_qp refuses its arguments: an empty GID index, or GIDs of two kinds, would do that", r"ibv_modify_qp failed with (?:error )?(?:22 )?Invalid argument", unless=r"retrying|\bGID "),
