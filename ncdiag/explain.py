@@ -114,7 +114,7 @@ FOLLOWS: dict[str, frozenset[str]] = {
     "memlock-limit": frozenset(
         {"launcher-transport", "rdma-memory-registration", "ib-qp-setup-failed", "rdma-unavailable"}
     ),
-    "shm-too-small": frozenset({"disk-full", "cumem-failure", "container-isolation"}),
+    "shm-too-small": frozenset({"disk-full", "cumem-failure", "container-isolation", "killed-by-scheduler"}),
     "roce-gid-wrong": frozenset({"ib-qp-setup-failed"}),
     "mixed-hca-fabrics": frozenset({"ib-qp-setup-failed", "hca-mismatch-between-nodes"}),
     "net-plugin-incompatible": frozenset({"net-fallback-slow", "net-plugin-forced-unavailable"}),
@@ -125,7 +125,7 @@ FOLLOWS: dict[str, frozenset[str]] = {
     "nccl-version-mismatch": frozenset({"version-mismatch"}),
     "ray-gcs-unreachable": frozenset({"ray-resources-infeasible", "ray-placement-group-leaked"}),
     "port-in-use": frozenset({"ray-gcs-unreachable"}),
-    "disk-full": frozenset({"weights-corrupt", "model-path-missing", "ray-gcs-unreachable"}),
+    "disk-full": frozenset({"weights-corrupt", "model-path-missing", "ray-gcs-unreachable", "killed-by-scheduler"}),
     "gpu-memory-occupied": frozenset({"gpu-memory-exhausted", "kv-cache-no-memory", "max-len-exceeds-kv-cache"}),
     "gpu-memory-fragmented": frozenset({"gpu-memory-exhausted"}),
     "ray-placement-group-leaked": frozenset({"ray-driver-without-gpu", "ray-resources-infeasible"}),
