@@ -81,6 +81,8 @@ class Life:
     _number: dict[str, int] = field(default_factory=dict)
     _finished: dict[str, float] = field(default_factory=dict)
     """Source -> order of the line with which a training came to its end."""
+    _filled: set[str] = field(default_factory=set)
+    """Sources where only a progress bar came to its end: it may be that of one epoch."""
     _accounted: set[str] = field(default_factory=set)
     """States that the scheduler's accounting gives the job and its steps."""
 
@@ -95,12 +97,14 @@ class Life:
             self._finished.pop(line.source, None)
             if of and of[1] == of[2]:
                 self._finished[line.source] = line.order
+                (self._filled.add if "%|" in text else self._filled.discard)(line.source)
             if runs[-1].steps >= STEPS:
                 self.stepped = line
         elif _ANSWER.search(text):
             self._recent.setdefault(line.source, deque(maxlen=STEPS)).append(line.order)
         elif _FINISHED.search(text):
             self._finished[line.source] = line.order
+            self._filled.discard(line.source)
             self.finished = line
         elif account := _ACCOUNT.match(text):
             self._accounted.add(f"{account['state']} {account['code']}")
@@ -149,7 +153,9 @@ class Life:
 
     def ended(self, source: str) -> bool:
         """Whether a training says there that it came to its end, or the scheduler that the job did."""
-        return source in self._finished or self.finished is not None or "COMPLETED 0:0" in self._accounted
+        finished = self._finished.keys() - self._filled
+        elsewhere = self.finished is not None and self.finished.source in finished
+        return source in finished or elsewhere or "COMPLETED 0:0" in self._accounted
 
     def same_run(self, source: str, one: float, other: float) -> bool:
         """Whether no run begins or ends between two places of a source."""
