@@ -172,6 +172,7 @@ def explain(signals: Iterable[Signal], remedies: dict[str, str], steps: dict[str
         causes,
         [*(group[0] for group in ranked if group[0].says >= Says.STRONG and not group[0].condition), *symptoms],
     )
+    _beside_good(heads, causes)
     causes.extend(_also(heads, causes, remedies))
     if symptoms and not any(group[0].says >= Says.STRONG and not group[0].condition for group in heads):
         causes = _unresolved(symptoms, causes, remedies, {group[0].cause for group in heads if not group[0].condition})
@@ -323,6 +324,15 @@ def _doubt_late(heads: Sequence[list[Signal]], causes: Sequence[Cause], others: 
             for other in others
         ):
             cause.confidence = "likely"
+
+
+def _beside_good(heads: Sequence[list[Signal]], causes: Sequence[Cause]) -> None:
+    """What does not slow a job that works is no likely cause of anything there."""
+    if not heads or heads[0][0].cause not in GOOD:
+        return
+    for group, cause in zip(heads, causes, strict=True):
+        if group[0].condition and group[0].cause in ASIDE:
+            cause.confidence = "possible"
 
 
 def _source(group: Sequence[Signal]) -> str:

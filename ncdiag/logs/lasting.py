@@ -36,13 +36,16 @@ _SECONDS = re.compile(r"\d{3,9}(?:\.\d{1,9})? ?(?:seconds|secs?|s)\b")
 _MINUTES = re.compile(r"\d{1,6}(?:\.\d{1,9})? ?(?:minutes|mins?|hours)\b")
 _UNIT = re.compile(r"\((?P<unit>seconds|secs?|s|minutes|mins?)\)\s*[:=]\s*(?P<n>\d{1,9}(?:\.\d{1,9})?)")
 _CLOCK = re.compile(r"\d{1,3}:\d\d:\d\d\b")
-_BEFORE = re.compile(r"\b(?:took|elapsed(?: time)?|in|after|op|time (?:of|to|for) [\w ,.-]{1,60})[^\w\n]{0,12}$")
+_BEFORE = re.compile(
+    r"\b(?:took|takes|taken|elapsed(?: time)?|in|after|op|[Tt]ime (?:of|to|for|spent|spent in) [\w ,.-]{1,60})[^\w\n]{0,12}$"
+)
 """What stands before it. A clock has no such words before it."""
 _NOT = re.compile(
     r"(?i)time-?out|timed[ -]out|limit|exceed|ran for|fail|error|kill|expire|every|interval|heartbeat|\beta\b|remain|retry|waiting|NCCL"
 )
 _COUNT = re.compile(
     r"\b(?P<what>(?:[Pp]rocess|[Tt]okeniz|[Rr]ead|[Ll]oad|[Ii]ndex|[Bb]uil[dt]|[Cc]onvert|[Pp]ack|[Dd]ownload|[Ww]rit|[Ss]av|[Cc]op[yi]|[Mm]ap|[Ff]ilter|[Mm]erg|[Cc]ompil)\w*)\W+(?:\w+\W+){0,3}?(?P<n>\d[\d,]{0,14})(?:\s*/\s*\d[\d,]*)?\s+(?P<unit>documents|docs|records|rows|shards?|files|layers?|kernels|graphs|articles|lines)\b"
+    r"|\b(?P<what3>(?:[Ll]oad|[Tt]okeniz|[Cc]ompil|[Bb]uild|[Dd]ownload|[Cc]onvert|[Ii]ndex|[Mm]erg|[Pp]ack|[Qq]uantiz|[Cc]aptur)\w*)\W+(?:\w+\W+){0,3}?(?P<n3>\d{1,9})\s*/\s*\d{1,9}(?![\d/.])"
     r"|^\[(?P<n2>\d{1,6})/\d{1,6}\] (?P<what2>Building|Linking|Compiling|c\+\+|g\+\+|\S*nvcc|Generating)\b"
 )
 
@@ -59,7 +62,7 @@ class _Count:
 class Lasting:
     """The piece of work that lasted longest, and the count that was heard last."""
 
-    triggers = ("(seconds)", " seconds", " secs", " minutes", "elapsed", " took ", "time of build", " documents", " docs", " records", " rows", " shards", " files", " layers", " kernels", " graphs", "] Building ", "nvcc ", "/c++ ", "] c++ ")  # fmt: skip
+    triggers = ("(seconds)", " seconds", " secs", " minutes", "elapsed", " took ", "time of build", "ime spent in", " documents", " docs", " records", " rows", " shards", " files", " layers", " kernels", " graphs", "] Building ", "nvcc ", "/c++ ", "] c++ ")  # fmt: skip
 
     def __init__(self) -> None:
         self._longest: tuple[float, str, Line] | None = None
@@ -91,8 +94,8 @@ class Lasting:
         count = _COUNT.search(text) if any(unit in text for unit in _UNITS) else None
         if count is None or len(self._counts) > 1000:
             return
-        key = f"{line.source} {(count['what'] or count['what2']).lower()} {count['unit']}"
-        value = int((count["n"] or count["n2"]).replace(",", ""))
+        key = f"{line.source} {(count['what'] or count['what2'] or count['what3']).lower()} {count['unit']}"
+        value = int((count["n"] or count["n2"] or count["n3"]).replace(",", ""))
         known = self._counts.get(key)
         grew = known.grew + 1 if known is not None and value > known.value else 0
         self._last = self._counts[key] = _Count(value, line, grew)
@@ -127,7 +130,7 @@ def _long(text: str) -> float:
             continue
         number, letter = re.match(r"[\d.]+", found[0]), found[0].lstrip("0123456789. ")[0]
         return _told(float(number[0]) * {"s": 1, "m": 60, "h": 3600}[letter]) if number else 0.0
-    clock = _CLOCK.search(text) if "took" in text or "elapsed" in text or "time of" in text else None
+    clock = _CLOCK.search(text) if "took" in text or "elapsed" in text or "ime of" in text else None
     if clock and _BEFORE.search(text[: clock.start()]):
         hours, minutes, rest = clock[0].split(":")
         return _told(int(hours) * 3600.0 + int(minutes) * 60 + int(rest))

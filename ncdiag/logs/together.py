@@ -50,6 +50,7 @@ def refine(
     _node_gone(signals)
     _filtered(signals)
     _works_over_sockets(signals, readers)
+    _no_rdma(signals, facts)
     signals.extend(list(closer.look(signals, readers)))
     signals.extend(
         [*_left_over(signals, readers), *_waited_for_load(signals, readers), *_waited_for_work(signals, readers)]
@@ -251,6 +252,16 @@ def _works_over_sockets(signals: Sequence[Signal], readers: Readers) -> None:
             signal.says, signal.candidates = Says.HINT, ()
 
 
+def _no_rdma(signals: Sequence[Signal], facts: NcclFacts) -> None:
+    """Where NCCL finds no RDMA device, what GPUDirect lacks does not matter."""
+    networks = {process.network for process in facts.processes} - {None, "Socket"}
+    if networks or not any(process.ib_no_device for process in facts.processes):
+        return
+    for signal in signals:
+        if signal.cause == "gdr-disabled":
+            signal.says = min(signal.says, Says.HINT)
+
+
 def _left_over(signals: Sequence[Signal], readers: Readers) -> Iterator[Signal]:
     """A table of sockets shows an engine's process at the port that is taken, or one of processes shows workers without their engine: perhaps an earlier run."""
     full = [signal for signal in signals if signal.cause in _FULL and not signal.condition]
@@ -388,6 +399,8 @@ def _outcome(
         yield _beside(slow, starts, done)
     elif long is not None and done is not None and done is readers.life.stepped:
         yield _beside(long, starts, done)
+    elif long is not None and done is None:
+        yield replace(long, says=Says.HINT)
     if done is not None:
         yield healthy(done, readers)
         return
