@@ -383,6 +383,8 @@ class RankState:
     """Its network namespace, `net:[4026531840]`: addresses and ports compare only within one."""
     children: List[str] = field(default_factory=list)
     """Names of its helper children (compilers, loaders), which are not ranks themselves."""
+    child_places: List[str] = field(default_factory=list)
+    """Where they are, where it only waits for them: `4711 (pt_data_worker) is at load (data.py:7)`."""
     halted_children: List[str] = field(default_factory=list)
     """Those of them that are stopped, `4711 (pt_data_worker)`."""
     variables: Dict[str, str] = field(default_factory=dict)

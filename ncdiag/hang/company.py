@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from ncdiag.hang import activity
-from ncdiag.hang.idle import takes_orders, waits_by_nature
+from ncdiag.hang.idle import takes_orders
 from ncdiag.hang.scene import Scene, View, look, what_state
 from ncdiag.model import Cause, Frame, Progress, RankState
 from ncdiag.processes.stacks import SPARED, python_frames
@@ -144,6 +144,10 @@ _AT_QUEUE = (
 )
 _LISTENS = Rule("ready", ORDERS, ("",), "requests")
 _SERVES = (*IDLE, Rule("ready", ORDERS, ("accept@socket.py",), "requests"))
+_LEAVES_IT_TO_THREADS = tuple(
+    Rule("ready", ORDERS, (frame,))
+    for frame in ("join@threading.py", "_wait_for_tstate_lock@threading.py", "pause@signal.py")
+)
 _POLLS = ("ep_poll", "epoll_wait", "poll_schedule", "do_poll", "do_select", "csk_accept")
 
 
@@ -164,9 +168,15 @@ def _idle_at(view: View) -> Optional[Tuple[Rule, Optional[Frame]]]:
         return replace(_LISTENS, detail=view.match.detail), view.match.why
     if view.state.call.get("listens") or _hears_clients(view) or (not view.state.call and _polls(view, stack)):
         return _LISTENS, None
+    if first(_LEAVES_IT_TO_THREADS, stack) is None:
+        return None  # that it serves its figures beside does not make it idle
     others = [frames_of(thread) for thread in view.state.threads if thread is not main]
-    serving = next((hit for other in others if (hit := first(_SERVES, other)) is not None), None)
-    return serving if serving is not None and waits_by_nature(view) else None
+    return next((hit for other in others if not _internal(other) and (hit := first(_SERVES, other)) is not None), None)
+
+
+def _internal(stack: Sequence[Frame]) -> bool:
+    """A thread by which multiprocessing passes descriptors on."""
+    return any("multiprocessing/" in frame.file for frame in stack)
 
 
 def _hears_clients(view: View) -> bool:

@@ -46,10 +46,12 @@ def outside(scene: Scene, picture: Picture) -> Iterator[Claim]:
         elif held_up or _alone(scene) or _all_stuck(scene):
             stuck.append(view)
     if not held_up and not group:
-        stuck = [view for view in stuck if not waits_by_nature(view) or any(map(at_semaphore, stuck))]
-        if len(stuck) == 1:  # whoever started it and waits for it is held up
-            held_up = [view for view in above if waits_for_a_result(view)]
-            pool = pool or bool(held_up)
+        results = [view for view in above if waits_for_a_result(view)]
+        semaphores = any(map(at_semaphore, stuck))
+        if results and stuck and not semaphores:  # whoever started them and waits for them is held up
+            held_up, pool = results, True
+        else:
+            stuck = [view for view in stuck if semaphores or not waits_by_nature(view)]
     yield from _several(stuck, held_up, _alone(scene), pool)
 
 
@@ -85,8 +87,17 @@ def _together(stuck: List[View], waiting: List[View]) -> str:
     told: Dict[str, List[View]] = {}
     for view in stuck:
         told.setdefault(_does(view) + _on(view), []).append(view)
-    parts = "; ".join(f"{names(views)} {text}" for text, views in told.items())
+    parts = "; ".join(f"{names(views)} {_plural(text) if len(views) > 1 else text}" for text, views in told.items())
     return f"{parts}; {only_wait(waiting)} for them{_late(stuck[0], stands(stuck[0], waiting))}"
+
+
+_MANY = (("is in its", "are in their"), ("is in", "are in"), ("and waits", "and wait"), ("of it ", "of them "))
+
+
+def _plural(text: str) -> str:
+    for one, many in _MANY:
+        text = text.replace(one, many, 1)
+    return text
 
 
 def _suspect(scene: Scene, view: View, waiting: List[View]) -> Iterator[Claim]:
@@ -133,11 +144,13 @@ def _stuck(view: View, waiting: List[View], alone: bool) -> Claim:
     tail = f"; {only_wait(waiting)} for it" if waiting else ""
     if locked:
         tail = f"; it holds {lock_of(locked[0])}, and {only_wait(waiting)} for it"
+    if view.state.child_places:
+        tail = f": {view.state.child_places[0]}{tail}"
     found = claim(
         _slug(view),
         LIKELY if known and ground else POSSIBLE,
         f"{view.name} {_does(view)}{_on(view)}{tail}" + (_late(view, ground) if waiting else ""),
-        [seen(view), *_kernel(view)],
+        [seen(view), *_kernel(view), *(Evidence(f"children of {view.name}", text) for text in view.state.child_places)],
         culprits=[view],
         waits=_arrows(waiting, view),
     )

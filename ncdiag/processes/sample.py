@@ -18,6 +18,7 @@ from ncdiag.model import Progress, RankState
 from ncdiag.processes import (
     calls,
     gpu,
+    helpers,
     kernel,
     locks,
     logs,
@@ -259,6 +260,7 @@ class Sampler:
                 thread["call"] = calls.read(self._host, state.pid, thread["tid"])
                 thread["call"].pop("descriptors", None)
         state.still_s = standing.still_s(look)
+        state.child_places = [] if self._late(look) else helpers.places(self._host, look)
         if state.rank is None and state.variables:
             ranks.from_variables(state)
         if state.rank is None and not self._options.variables and _is_in_a_group(state):

@@ -66,6 +66,8 @@ _PYTHON = (
     Rule(_ANY, SOCKET, ("create_connection@socket.py",)),
 )
 
+_FAR_OUT = (Rule(_ANY, CHILD, ("_try_get_data@torch/utils/data/dataloader.py",), "the next batch of its data loaders"),)
+"""Waits that say more than what they are made of."""
 _DEPTH = 6
 """Frames from the innermost that can be the wait itself; farther out is who called it."""
 
@@ -131,7 +133,11 @@ def name_lookup(stack: Sequence[Frame]) -> Optional[Frame]:
 def wait_of_stack(stack: Sequence[Frame]) -> Optional[Tuple[str, Frame, str]]:
     """`(kind, frame, detail)` of the innermost frames, None where they wait for nothing known."""
     inner = list(stack[:_DEPTH])
-    hit = first(_NATIVE, inner) or first(_PYTHON, [frame for frame in inner if not frame.native][:4])
+    hit = (
+        first(_FAR_OUT, stack)
+        or first(_NATIVE, inner)
+        or first(_PYTHON, [frame for frame in inner if not frame.native][:4])
+    )
     return (str(hit[0].waiting), hit[1], hit[0].detail) if hit else None
 
 

@@ -1,0 +1,60 @@
+"""What the helper children of a process do, where it only waits for them: data loaders, commands that it started."""
+
+from __future__ import annotations
+
+from typing import List
+
+from ncdiag.host import Host, HostError
+from ncdiag.model import RankState
+from ncdiag.processes import roles, stacks
+from ncdiag.processes.look import Look
+from ncdiag.processes.proc import Proc, read_stat
+from ncdiag.stages.threads import frames_of, is_user, main_thread
+
+MOST = 4
+"""Helpers of one process that are looked at."""
+_WAITS_FOR_CHILDREN = (
+    ("_try_get_data", "torch/utils/data/dataloader.py"),
+    ("wait", "subprocess.py"),
+    ("communicate", "subprocess.py"),
+    ("join", "multiprocessing/process.py"),
+    ("get", "multiprocessing/pool.py"),
+    ("result", "concurrent/futures/_base.py"),
+)
+
+
+def places(host: Host, look: Look) -> List[str]:
+    """`4711 (pt_data_worker) is at load (data.py:7)`, or its state and wait channel; empty where the process does not wait for its children, or moves."""
+    state = look.state
+    if not look.member.helpers or state.progress is None or state.progress.frames_changed or not _waits(state):
+        return []
+    return [text for helper in look.member.helpers[:MOST] if (text := _place(host, helper))]
+
+
+def _waits(state: RankState) -> bool:
+    main = main_thread(state.threads)
+    frames = frames_of(main) if main is not None else []
+    return any(
+        frame.name.rsplit(".", 1)[-1] == name and frame.file.endswith(file)
+        for frame in frames
+        for name, file in _WAITS_FOR_CHILDREN
+    )
+
+
+def _place(host: Host, helper: Proc) -> str:
+    now = read_stat(host, helper.pid)
+    if now is None:
+        return ""
+    who = f"{helper.pid} ({helper.comm})"
+    if now.state in ("Z", "X"):
+        return f"{who} has ended"
+    if roles.is_python(helper) and now.state not in ("T", "t", "D"):
+        frames = [frame for thread in stacks.read(helper.pid).threads if thread["main"] for frame in thread["frames"]]
+        own = next((frame for frame in frames if is_user(frame)), None) or (frames[0] if frames else None)
+        if own is not None:
+            return f"{who} is at {own.name} ({own.file.rsplit('/', 1)[-1]}:{own.line})"
+    try:
+        wchan = host.read(f"/proc/{helper.pid}/wchan", 4096).strip("0 \n")
+    except HostError:
+        wchan = ""
+    return f"{who} is in state {now.state}" + (f", {wchan}" if wchan else "")

@@ -1,0 +1,43 @@
+"""What a child does that a process only waits for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ncdiag.host import Host
+from ncdiag.processes.sample import Options, sample
+
+from .programs import running
+
+STARTS = """
+import subprocess, sys
+child = subprocess.Popen([sys.executable, "-c", sys.argv[1]] if sys.argv[1] != "sleep" else ["sleep", "600"], stdout=subprocess.PIPE)
+if sys.argv[1] != "sleep": child.stdout.readline()
+print("ready", child.pid, flush=True)
+child.wait()
+"""
+LOADS = """
+import time
+def load():
+    print("here", flush=True)
+    time.sleep(600)
+load()
+"""
+
+
+@pytest.mark.parametrize(("program", "place"), [(LOADS, "is at load (<string>:5)"), ("sleep", "is in state S")])
+def test_the_place_of_a_child(tmp_path: Path, program: str, place: str) -> None:
+    rank = {"RANK": "0", "WORLD_SIZE": "2"}  # what a rank starts has its number, and is its helper
+    with running(STARTS, program, folder=tmp_path, environment=rank) as (parent, (child,)):
+        (state,) = [one for one in sample(Host(), [parent.pid], Options(0.6)).states if one.pid == parent.pid]
+    (told,) = state.child_places
+    assert told.startswith(f"{child} (") and place in told
+
+
+def test_who_does_not_wait_for_its_children_is_not_asked(tmp_path: Path) -> None:
+    source = STARTS.replace("child.wait()", "import time; time.sleep(600)")
+    with running(source, "sleep", folder=tmp_path) as (parent, _):
+        states = sample(Host(), [parent.pid], Options(0.6)).states
+    assert not any(state.child_places for state in states)
