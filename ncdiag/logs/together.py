@@ -231,11 +231,12 @@ def _node_gone(signals: Sequence[Signal]) -> None:
 
 
 def _filtered(signals: Sequence[Signal]) -> None:
-    """A filter is known, and a connection was not answered: that is no condition that may be harmless."""
+    """A filter is known, and a connection was not answered (neither accepted nor refused): that is no condition that may be harmless."""
     asked = any(
         signal.says is Says.SYMPTOM
         and "bootstrap-blocked-firewall" in signal.candidates
         and signal.order < STANDING - 9
+        and not any("refused" in item.text for item in signal.evidence[:1])
         for signal in signals
     )
     for signal in signals:
