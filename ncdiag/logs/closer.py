@@ -6,19 +6,28 @@ import re
 from collections.abc import Iterator, Sequence
 
 from ncdiag.explain import Says, Signal
+from ncdiag.logs.pasted.smi import HOLDS
+from ncdiag.logs.pasted.system import NO_INODES
 from ncdiag.logs.readers import Readers
+from ncdiag.logs.unlike import sharing
+from ncdiag.model import Evidence
+from ncdiag.nccl.log_facts import NcclFacts
 
 _GENERAL = ("remote process exited or there was a network error", "ncclRemoteError")
 REACH = 6  # lines below the sentence that are of the same report
 
 
-def look(signals: Sequence[Signal], readers: Readers) -> Iterator[Signal]:
-    """Changes signals; those that it finds besides are returned."""
+def look(signals: Sequence[Signal], readers: Readers, facts: NcclFacts, order: dict[str, float]) -> Iterator[Signal]:
+    """Changes signals; those that it finds besides are returned. `order`: source -> position of its first line."""
     _fold_general(signals)
     _more_addresses_than_nodes(signals)
     _of_the_switch(signals)
     _recovery(signals)
+    _forced(signals, facts)
+    _inodes(signals)
+    _holder(signals)
     yield from readers.ports.half_open(signals)
+    yield from sharing(facts, order)
 
 
 def _fold_general(signals: Sequence[Signal]) -> None:
@@ -82,3 +91,50 @@ def _recovery(signals: Sequence[Signal]) -> None:
         for fault in signals if action else ():
             if fault.cause == "gpu-hardware-fault" and fault.where.get("device") == signal.where.get("device"):
                 fault.remedy = action or fault.remedy
+
+
+def _forced(signals: Sequence[Signal], facts: NcclFacts) -> None:
+    """No network starts, and the process says which one it was told to use."""
+    for signal in signals:
+        if (
+            signal.cause != "net-plugin-forced-unavailable"
+            or "Failed to initialize any NET" not in signal.evidence[0].text
+        ):
+            continue
+        for process in facts.processes:
+            name = process.settings.get("NCCL_NET", "").strip(" .")
+            at = process.evidence.get("NCCL_NET")
+            if not name or at is None or process.host != signal.where.get("node", process.host):
+                continue
+            signal.summary = f"NCCL_NET={name} is set, and no network of that name starts here"
+            signal.candidates = ("net-plugin-incompatible",)
+            signal.evidence.append(Evidence(at.source, at.text.strip(), at.line))
+            provides = (
+                "give the process its RDMA devices (ibv_devinfo in its container)"
+                if name == "IB"
+                else f"install what provides {name}"
+            )
+            signal.remedy = (
+                f"unset NCCL_NET and NCCL_NET_PLUGIN (environment, /etc/nccl.conf, ~/.nccl.conf), or {provides}"
+            )
+            break
+
+
+def _inodes(signals: Sequence[Signal]) -> None:
+    """A write fails for want of space on a file system that has space and no inodes."""
+    failed = [signal for signal in signals if signal.cause == "disk-full" and not signal.condition]
+    paths = [str(signal.where["path"]) for signal in failed if "path" in signal.where]
+    for used_up in [signal for signal in signals if signal.summary.startswith(NO_INODES)]:
+        mount = str(used_up.where.get("path", "")).rstrip("/") + "/"
+        if not paths or any(path.startswith(mount) for path in paths):
+            for signal in failed:
+                signal.summary, signal.remedy = used_up.summary, used_up.remedy
+
+
+def _holder(signals: Sequence[Signal]) -> None:
+    """A GPU is not free at start, and a list of processes says who holds it."""
+    held = [signal for signal in signals if signal.cause == "gpu-memory-occupied" and HOLDS in signal.summary]
+    for signal in signals:
+        starved = signal.cause == "gpu-memory-occupied" and not signal.condition
+        if starved and len(held) == 1 and held[0].where.get("pid") != signal.where.get("pid"):
+            signal.summary += "; " + held[0].summary

@@ -21,7 +21,7 @@ from ncdiag.logs.pasted.pods import Pods
 from ncdiag.logs.pasted.ports import Ports
 from ncdiag.logs.pasted.query import LinkWidths, Query
 from ncdiag.logs.pasted.services import Services
-from ncdiag.logs.pasted.smi import Smi
+from ncdiag.logs.pasted.smi import Apps, Smi
 from ncdiag.logs.pasted.system import FileSystems, Links, Processes
 from ncdiag.logs.pasted.tunnels import Tunnels
 from ncdiag.logs.pasted.verbs import Verbs
@@ -31,6 +31,7 @@ from ncdiag.logs.sockets import Sockets
 from ncdiag.logs.stacks import Stacks
 from ncdiag.logs.torch import OutOfMemory, Watchdog
 from ncdiag.logs.tracebacks import Exceptions
+from ncdiag.logs.unlike import NcclVersions
 from ncdiag.logs.vllm import Starts
 
 
@@ -66,6 +67,8 @@ class Readers:
             Links(),
             Pings(),
             Visible(),
+            Apps(),
+            NcclVersions(),
             Optics(),
             Tunnels(),
             LinkWidths(),

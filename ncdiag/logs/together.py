@@ -51,7 +51,7 @@ def refine(
     _filtered(signals)
     _works_over_sockets(signals, readers)
     _no_rdma(signals, facts)
-    signals.extend(list(closer.look(signals, readers)))
+    signals.extend(list(closer.look(signals, readers, facts, order)))
     signals.extend(
         [*_left_over(signals, readers), *_waited_for_load(signals, readers), *_waited_for_work(signals, readers)]
     )

@@ -16,7 +16,69 @@ _PROCESS = re.compile(
     r"^\|\s*(?P<gpu>\d+)\s+(?:N/A\s+N/A\s+)?(?P<pid>\d+)\s+(?P<type>[CGM+]+)\s+(?P<name>\S.*?)\s+(?P<size>\d+)MiB\s*\|"
 )
 
+_APPS = re.compile(r"--query-compute-apps=[\"']?([a-z_,]+)")
+_SIZES = ("used_gpu_memory", "used_memory")
+_MIB = re.compile(r"(\d+)(?: MiB)?$")
 _CALM = re.compile(r"(?:HW Slowdown|Remapping Failure Occurred)\s*:\s*(?:Not Active|No)\s*$")
+
+
+HOLDS = " GiB of GPU memory"
+
+
+class Apps:
+    """`nvidia-smi --query-compute-apps=… --format=csv`: who holds GPU memory."""
+
+    triggers = ("--query-compute-apps", "process_name", "used_gpu_memory", "used_memory")
+
+    def __init__(self) -> None:
+        self._columns: list[str] = []
+        self._held: list[tuple[int, str, str, float, Line]] = []
+
+    def take(self, line: Line) -> bool:
+        cells = [cell.strip() for cell in line.text.split(",")]
+        names = [cell.partition(" [")[0] for cell in cells]
+        if "--query-compute-apps" in line.text:
+            self._columns = _APPS.findall(line.text)[:1]
+            self._columns = self._columns[0].split(",") if self._columns else []
+            return bool(self._columns)
+        if "pid" in names and any(name in names for name in _SIZES):
+            self._columns = names
+            return True
+        row = dict(zip(self._columns, cells, strict=False)) if len(cells) == len(self._columns) else {}
+        size = _MIB.match(next((row[name] for name in _SIZES if name in row), ""))
+        if size is None or not row.get("pid", "").isdecimal():
+            self._columns = []
+            return False
+        if len(self._held) < 1000:
+            gpu = row.get("gpu_bus_id") or row.get("gpu_uuid") or ""
+            self._held.append(
+                (
+                    int(row["pid"][:9]),
+                    row.get("process_name") or row.get("name") or "?",
+                    gpu,
+                    int(size[1][:9]) / 1024,
+                    line,
+                )
+            )
+        return True
+
+    def end(self, source: str) -> None:
+        self._columns = []
+
+    def signals(self) -> Iterator[Signal]:
+        for pid, name, gpu, gib, line in self._held[:8]:
+            if gib >= 1:
+                where = {"pid": pid, **({"device": gpu} if gpu else {})}
+                summary = f"process {pid} ({name}) holds {gib:.1f}{HOLDS}"
+                yield Signal(
+                    "gpu-memory-occupied",
+                    Says.HINT,
+                    summary,
+                    [line.evidence()],
+                    where,
+                    condition=True,
+                    order=line.order,
+                )
 
 
 class Smi:

@@ -11,6 +11,8 @@ from ncdiag.logs.model import Line
 _DF = re.compile(
     r"^\S+\s+(?P<size>\d+(?:\.\d+)?[KMGTP]?i?)\s+(?P<used>\d+(?:\.\d+)?[KMGTP]?i?)\s+(?P<free>\d+(?:\.\d+)?[KMGTP]?i?)\s+(?P<percent>\d+)%\s+(?P<mount>/\S*)\s*$"
 )
+_SYSTEM = re.compile(r"/(?:snap|proc|sys|run/|boot|mnt/cdrom)")
+NO_INODES = "no inodes are left on"
 _LINK = re.compile(
     r"^\d+: (?P<name>[\w.@-]+?)(?:@\S+)?: <(?P<flags>[A-Z_,-]+)> mtu (?P<mtu>\d+).*?(?:state (?P<state>\w+))?"
 )
@@ -39,19 +41,22 @@ class FileSystems:
 
     def __init__(self) -> None:
         self._full: list[tuple[str, str, Line]] = []
+        self._inodes = False
+        self._without: list[tuple[str, Line]] = []
+        """File systems without free inodes."""
         self._small: list[tuple[str, Line]] = []
 
     def take(self, line: Line) -> bool:
         match = _DF.match(line.text.strip())
-        if match and match["mount"].rstrip("/") == "/dev/shm":
+        if line.text.startswith("Filesystem"):
+            self._inodes = "Inodes" in line.text
+        if match and self._inodes:
+            if int(match["percent"]) >= 99 and not _SYSTEM.match(match["mount"]) and len(self._without) < 50:
+                self._without.append((match["mount"], line))
+        elif match and match["mount"].rstrip("/") == "/dev/shm":
             if int(match["percent"]) >= 95 or _kib(match["size"]) <= 64 * 1024:
                 self._small.append((match["size"], line))
-        elif (
-            match
-            and int(match["percent"]) >= 99
-            and not re.match(r"/(?:snap|proc|sys|run/|boot|mnt/cdrom)", match["mount"])
-            and len(self._full) < 50
-        ):
+        elif match and int(match["percent"]) >= 99 and not _SYSTEM.match(match["mount"]) and len(self._full) < 50:
             self._full.append((match["mount"], match["percent"], line))
         return bool(match) or line.text.startswith("Filesystem")
 
@@ -68,6 +73,18 @@ class FileSystems:
                 [line.evidence()],
                 condition=True,
                 order=line.order,
+            )
+        if self._without:
+            mount, line = self._without[0]
+            yield Signal(
+                "disk-full",
+                Says.STRONG,
+                f"{NO_INODES} {mount}, whatever space is free",
+                [item[1].evidence() for item in self._without[:3]],
+                {"path": mount},
+                condition=True,
+                order=line.order,
+                remedy="remove or pack many small files (caches, temp, samples of data sets; `du --inodes -d2`), put caches elsewhere, or a file system with more inodes; `df -h` does not show it, `df -i` does",
             )
         if self._full:
             mount, percent, line = self._full[0]
