@@ -139,7 +139,7 @@ FOLLOWS: dict[str, frozenset[str]] = {
     "clock-skew": frozenset({"ray-node-lost"}),
     "duplicate-gpu": frozenset({"rank-layout-wrong"}),
     "rank-layout-wrong": frozenset({"rank-missing"}),
-    "visible-devices-conflict": frozenset({"parallel-size-mismatch"}),
+    "visible-devices-conflict": frozenset({"parallel-size-mismatch", "rank-layout-wrong"}),
     "parallel-size-mismatch": frozenset({"ray-resources-infeasible", "rank-layout-wrong"}),
     "p2p-broken": frozenset({"cuda-illegal-memory-access"}),
     **{

@@ -27,13 +27,15 @@ _COUNT_LINES = re.compile(r"nvidia-smi (?:-L|--list-gpus) *\| *wc -l\s*$")
 class Visible:
     """The smallest list of visible devices, the GPUs of the node, and what an engine counted."""
 
-    triggers = ("_VISIBLE_DEVICES", "SLURM_GPUS_ON_NODE=", "SLURM_JOB_GPUS=", "SLURM_STEP_GPUS=", "(UUID: GPU-", "wc -l", "available GPUs", "visible GPUs", "visible devices", "available devices", " GPUs but ", " GPUs, but ", " devices but ")  # fmt: skip
+    triggers = ("_VISIBLE_DEVICES", "SLURM_GPUS_ON_NODE=", "SLURM_JOB_GPUS=", "SLURM_STEP_GPUS=", "(UUID: GPU-", "wc -l", "invalid device ordinal", "available GPUs", "visible GPUs", "visible devices", "available devices", " GPUs but ", " GPUs, but ", " devices but ")  # fmt: skip
 
     def __init__(self) -> None:
         self._lists: dict[int, tuple[str, Line]] = {}
         """Number of devices named -> the variable, and where."""
         self._given: tuple[int, Line] | None = None
         self._counted: tuple[int, int, Line] | None = None
+        self._ordinal: Line | None = None
+        """Where a process asks for a GPU that it does not see."""
         self._asked = False
 
     def take(self, line: Line) -> bool:
@@ -48,6 +50,8 @@ class Visible:
         counted = _COUNTED.search(text)
         if counted and self._counted is None:
             self._counted = int(counted["want"] or counted["want2"]), int(counted["have"] or counted["have2"]), line
+        if "invalid device ordinal" in text:
+            self._ordinal = self._ordinal or line
         return self._asked
 
     def _give(self, count: int, line: Line) -> None:
@@ -58,17 +62,23 @@ class Visible:
         self._asked = False
 
     def signals(self) -> Iterator[Signal]:
-        if self._given is None or self._counted is None:
+        if self._given is None:
             return
-        (count, given), (want, have, counted) = self._given, self._counted
+        count, given = self._given
+        if self._counted is not None:
+            want, have, at = self._counted
+        elif self._ordinal is not None and self._lists:
+            want, have, at = count, max(self._lists), self._ordinal
+        else:
+            return
         if have in self._lists and have < want <= count:
             setting, line = self._lists[have]
             yield Signal(
                 "visible-devices-conflict",
                 Says.STRONG,
-                f"{setting} leaves {have} of the {count} GPUs that there are; the job counts on {want}",
-                [line.evidence(), given.evidence(), counted.evidence()],
-                order=counted.order,
+                f"{setting} leaves {have} of the {count} GPUs that there are, and the job counts on more",
+                [line.evidence(), given.evidence(), at.evidence()],
+                order=at.order,
                 remedy="unset the variable of visible devices (look for it in login profiles, modules and images), or name all GPUs that the job may use",
             )
 
