@@ -75,6 +75,8 @@ RULES = (
     rule("roce-gid-wrong", Says.STRONG, ("ibv_modify_qp",), "the GID that NCCL uses cannot carry traffic (index {gid_index}, {gid})",
          r"ibv_modify_qp failed with .*local GID index (?P<gid_index>-?\d+), local GID (?P<gid>::(?=,|\s|$)|fe80:\S*?|0000:0000:0000:0000:0000:0000:0000:0000)(?:,|\s|$)",
          remedy="unset NCCL_IB_GID_INDEX (2.21 and later choose by themselves) or set the index of the routable RoCE v2 GID of each device (show_gids)"),
+    rule("roce-gid-wrong", Says.STRONG, ("ibv_modify_qp",), "the two ends use GIDs of different kinds: {gid} here, {other} there", r"ibv_modify_qp failed with .*local GID (?P<gid>::ffff:[\d.]+), remote GID (?P<other>fe80:\S*|::(?=,|\s|$))", unless="retrying",
+         remedy="unset NCCL_IB_GID_INDEX (2.21 and later choose by themselves) or set the index of the routable RoCE v2 GID of each device (show_gids)"),
     rule("roce-gid-wrong", Says.STRONG, ("ibv_modify_qp",), "ibv_modify_qp refuses the address settings (Invalid argument): the GID index is empty or of another kind",
          r"ibv_modify_qp failed with (?:error )?(?:22 )?Invalid argument.*\bGID ", unless="retrying|" + _BOTH_ROUTABLE, candidates=("ib-qp-setup-failed",)),
     rule("ib-qp-setup-failed", Says.HINT, ("ibv_modify_qp",), "ibv_modify_qp refuses its arguments", r"ibv_modify_qp failed with (?:error )?(?:22 )?Invalid argument.*\bGID ", unless=_BOTH_ROUTABLE),
