@@ -226,7 +226,8 @@ def _node_gone(signals: Sequence[Signal]) -> None:
     if not any(signal.summary == NODE_LOST for signal in signals):
         return
     for signal in signals:
-        if signal.cause == "killed-by-scheduler" and signal.evidence and _TAKEN_OFF.search(signal.evidence[0].text):
+        taken = signal.evidence and _TAKEN_OFF.search(signal.evidence[0].text)
+        if signal.cause == "killed-by-scheduler" and signal.says is not Says.NAMED and taken:
             signal.says = min(signal.says, Says.HINT)
 
 
