@@ -141,6 +141,7 @@ def _find_idlers(views: Sequence[View]) -> None:
 _AT_QUEUE = (
     Rule("ready", ORDERS, ("get@multiprocessing/queues.py",), "work from a queue"),
     Rule("program", QUEUE, ("put@multiprocessing/queues.py",), "a queue that is full"),
+    Rule("program", QUEUE, ("_finalize_join@multiprocessing/queues.py",), "a queue that is full"),
 )
 _LISTENS = Rule("ready", ORDERS, ("",), "requests")
 _SERVES = (*IDLE, Rule("ready", ORDERS, ("accept@socket.py",), "requests"))

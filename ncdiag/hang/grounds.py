@@ -47,6 +47,8 @@ def perhaps(view: View) -> str:
     state, words = view.state, []
     source = view.call.get("source") or {}
     others = [pid for pid in source.get("writers", ()) if pid != state.pid]
+    if "wait_for_partner" in state.wchan:
+        words.append("nobody has opened the other end of its FIFO")
     if others:
         words.append(f"pid {', '.join(map(str, others[:4]))} can write what it reads")
     if state.progress is not None and state.progress.woken:

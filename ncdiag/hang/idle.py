@@ -123,7 +123,10 @@ def idlers(scene: Scene) -> Optional[Claim]:
     who = _who(members)
     evidence = [seen(view) for view in (*parents[:1], *members[:2])]
     if parents:
-        return _open_end(f"{who}, so none of them is late; {_above(parents[0])}", evidence)
+        return _open_end(
+            f"{who}, so none of them is late; {_above(parents[0], all(view.waiting == QUEUE for view in members))}",
+            evidence,
+        )
     if busy:
         places = [text for view in busy for text in _threads_at_work(view)]
         told = f"a thread of it is at {places[0]}" if places else "whether one of them is stuck inside cannot be told"
@@ -144,6 +147,15 @@ def _verb(views: Sequence[View]) -> str:
     return "wait" if len(views) > 1 else "waits"
 
 
+def what_for(view: View) -> str:
+    """`waits for a lock`; where that is not known, that nothing moves."""
+    if view.waiting:
+        return f"waits for {WAITING[view.waiting]}"
+    if any(frame.name.endswith("_run_once") and "asyncio/" in frame.file for frame in view.stack):
+        return "waits in its event loop, where no coroutine runs"
+    return "nothing of it moves"
+
+
 def lonely(views: Sequence[View]) -> Optional[Claim]:
     """Processes of no group that wait as a program may: no fault is seen, and none is excluded."""
     waiting = [view for view in views if view.verdict == "stuck" and waits_by_nature(view)]
@@ -151,9 +163,8 @@ def lonely(views: Sequence[View]) -> Optional[Claim]:
         return None
     first_of = waiting[0]
     more = f" ({len(waiting) - 1} more wait too)" if len(waiting) > 1 else ""
-    on = f"waits for {WAITING[first_of.waiting]}" if first_of.waiting else "nothing of it moves"
     return _open_end(
-        f"{first_of.name} is at {_place(first_of)} and {on}{more}; nobody is seen to wait for it, and whether it is meant to wait "
+        f"{first_of.name} is at {_place(first_of)} and {what_for(first_of)}{more}; nobody is seen to wait for it, and whether it is meant to wait "
         "there cannot be told from outside",
         [seen(view) for view in waiting[:4]],
     )
@@ -165,10 +176,12 @@ def _open_end(summary: str, evidence: Sequence[Evidence]) -> Claim:
     return found
 
 
-def _above(view: View) -> str:
+def _above(view: View, full: bool) -> str:
     on = f" and waits for {WAITING[view.match.waiting]}" if view.match.waiting else ""
     text = f"{view.name} is at {_place(view)}{on}"
     if first(_END, _main(view)) is not None:
+        if full:
+            return f"{text}: it waits for its workers to end, and they do not before somebody has read what they put; read the queue before the join"
         return f"{text}: it waits for its workers to end, and they wait for work; see who has to tell them that there is no more"
     if waits_for_a_result(view):
         return f"{text}: it waits for a result, and no worker works on one; a task may be lost, as when its worker was killed"

@@ -44,6 +44,7 @@ RULES = (
     rank_rules.orphaned,
     count_rules.recorder_says,
     lock_rules.file_locks,
+    lock_rules.thread_locks,
     outside_rules.outside,
     count_rules.ras_says,
     group_rules.nobody_answers,

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Iterator, List, Optional, Sequence
 
 from ncdiag.hang.addresses import Picture
-from ncdiag.hang.claims import LIKELY, POSSIBLE, SURE, Claim, claim, names, seen
+from ncdiag.hang.claims import LIKELY, POSSIBLE, SURE, Claim, claim, names, only_wait, seen
 from ncdiag.hang.scene import Scene, View
 from ncdiag.hang.verdict import Wait
 from ncdiag.model import Evidence
 from ncdiag.processes.locks import POLLED
+from ncdiag.stages.threads import frames_of, is_user
 
 
 def holder_of(view: View, views: Sequence[View]) -> Optional[View]:
@@ -37,6 +38,37 @@ def file_locks(scene: Scene, picture: Picture) -> Iterator[Claim]:
             yield _outsider(group)
         elif holder.witness and not holder.state.lock and holder.stage != "ready":
             yield _each_other(holder, group)
+
+
+def thread_locks(scene: Scene, picture: Picture) -> Iterator[Claim]:
+    """Threads of one process that wait for locks without a time limit, while no thread of it runs that could release one."""
+    waiting = [view for view in scene.ranks if view.witness and view.stage != "ready"]
+    for view in scene.views:
+        places = _at_locks(view) if view.verdict in ("stuck", "unknown") else []
+        if len(places) < 2 or (len(scene.views) > 1 and not waiting):
+            continue
+        tail = f"; {only_wait(waiting)} for it" if waiting else ""
+        yield claim(
+            "rank-stuck-outside-collective",
+            LIKELY,
+            f"threads of {view.name} wait for locks that no running thread of it can release: {', '.join(places[:4])}{tail}",
+            [Evidence(f"threads of {view.name}", f"{place}, no time limit") for place in places[:4]],
+            culprits=[view],
+            waits=[Wait(other.name, view.name, f"in {other.stage}, the other is not") for other in waiting],
+        )
+
+
+def _at_locks(view: View) -> List[str]:
+    """Where threads are that acquire a lock without a limit; empty where any thread waits for something else, or runs."""
+    found: List[str] = []
+    for thread in view.state.threads:
+        call = view.state.call if thread.get("main") else thread.get("call") or {}
+        inner = next((frame for frame in frames_of(thread) if not frame.native), None)
+        if call.get("name") != "futex" or not call.get("endless") or inner is None:
+            return []
+        if is_user(inner):  # conditions, events and queues have a frame of the library inside
+            found.append(f"{inner.name} ({inner.file.rsplit('/', 1)[-1]}:{inner.line})")
+    return found
 
 
 def _ring(view: View, views: Sequence[View]) -> List[View]:

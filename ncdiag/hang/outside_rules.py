@@ -9,7 +9,7 @@ from ncdiag.hang import activity
 from ncdiag.hang.addresses import Picture
 from ncdiag.hang.claims import LIKELY, POSSIBLE, Claim, claim, names, only_wait, seen
 from ncdiag.hang.grounds import perhaps, stands
-from ncdiag.hang.idle import at_semaphore, in_a_group, unnamed, waits_by_nature, waits_for_a_result
+from ncdiag.hang.idle import at_semaphore, in_a_group, unnamed, waits_by_nature, waits_for_a_result, what_for
 from ncdiag.hang.lock_rules import lock_of
 from ncdiag.hang.scene import Scene, View
 from ncdiag.hang.verdict import Wait
@@ -175,11 +175,7 @@ def _slug(view: View) -> str:
 
 
 def _on(view: View) -> str:
-    if view.waiting:
-        return f" and waits for {WAITING[view.waiting]}"
-    if any(frame.name.endswith("_run_once") and "asyncio/" in frame.file for frame in view.stack):
-        return " and waits in its event loop, where no coroutine runs"
-    return " and nothing of it moves"
+    return f" and {what_for(view)}"
 
 
 def _kernel(view: View) -> List[Evidence]:

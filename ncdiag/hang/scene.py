@@ -114,7 +114,7 @@ class Scene:
 def look(state: RankState) -> View:
     """Stage and state of one process."""
     match = stages.stage_of_threads(state.threads, state.role)
-    waiting = match.waiting or (
+    waiting = (PIPE if match.waiting == DISK and any(word in state.wchan for word in _FIFO) else match.waiting) or (
         _wait_of_call(state) if match.thread is None else wait_of_kernel("", _call(state, match).get("name", ""))
     )
     if match.stage == "unknown":
@@ -122,6 +122,10 @@ def look(state: RankState) -> View:
         if logged:
             match = stages.StageMatch(logged, None, None, "its last log line")
     return View(state, match, waiting, what_state(state, match, waiting), state.rank)
+
+
+_FIFO = ("wait_for_partner", "fifo_open")
+"""To open a FIFO waits for somebody who opens its other end."""
 
 
 def _call(state: RankState, match: stages.StageMatch) -> Mapping[str, Any]:
