@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import List
 
-from ncdiag.host import Host, HostError
+from ncdiag.host import Host
 from ncdiag.model import RankState
-from ncdiag.processes import roles, stacks
+from ncdiag.processes import kernel, roles, stacks
 from ncdiag.processes.look import Look
-from ncdiag.processes.proc import Proc, read_stat
+from ncdiag.processes.proc import Proc
 from ncdiag.stages.threads import frames_of, is_user, main_thread
 
 MOST = 4
@@ -42,19 +42,15 @@ def _waits(state: RankState) -> bool:
 
 
 def _place(host: Host, helper: Proc) -> str:
-    now = read_stat(host, helper.pid)
-    if now is None:
-        return ""
+    facts = kernel.look(host, helper.pid)
     who = f"{helper.pid} ({helper.comm})"
-    if now.state in ("Z", "X"):
+    if facts.state in ("Z", "X", "gone"):
         return f"{who} has ended"
-    if roles.is_python(helper) and now.state not in ("T", "t", "D"):
-        frames = [frame for thread in stacks.read(helper.pid).threads if thread["main"] for frame in thread["frames"]]
+    if roles.is_python(helper):
+        threads = stacks.read(helper.pid, nonblocking=not facts.pausable).threads
+        frames = [frame for thread in threads if thread["main"] for frame in thread["frames"]]
         own = next((frame for frame in frames if is_user(frame)), None) or (frames[0] if frames else None)
         if own is not None:
-            return f"{who} is at {own.name} ({own.file.rsplit('/', 1)[-1]}:{own.line})"
-    try:
-        wchan = host.read(f"/proc/{helper.pid}/wchan", 4096).strip("0 \n")
-    except HostError:
-        wchan = ""
-    return f"{who} is in state {now.state}" + (f", {wchan}" if wchan else "")
+            halted = ", stopped" if facts.state in ("T", "t") else ""
+            return f"{who} is at {own.name} ({own.file.rsplit('/', 1)[-1]}:{own.line}){halted}"
+    return f"{who} is in state {facts.state}" + (f", {facts.wchan}" if facts.wchan else "")

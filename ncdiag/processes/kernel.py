@@ -27,11 +27,16 @@ class KernelFacts:
     """Whether the tracer only reads a stack, for a moment (another look of ncdiag at the same node, say), or has ended since."""
     frozen: bool | None = None
     ns_pid: int | None = None
+    sends: bool = False
+    """Whether a thread is amid a write that its reader does not take: a pause would cut it short, and programs lose the rest."""
 
     @property
     def pausable(self) -> bool:
-        """Whether every thread would answer to being paused: none is stopped, traced, frozen or in the D state."""
-        return not self.frozen and self.tracer is None and not set(self.threads.values()) & set("TtD")
+        """Whether every thread would answer to being paused, and go on as if nothing had been: none is stopped, traced, frozen, in the D state, or
+        amid a write."""
+        return (
+            not self.frozen and self.tracer is None and not self.sends and not set(self.threads.values()) & set("TtD")
+        )
 
 
 def look(host: Host, pid: int) -> KernelFacts:
@@ -45,6 +50,7 @@ def look(host: Host, pid: int) -> KernelFacts:
     facts.syscall = _text(host, base + "/syscall")
     facts.stack = [line.split()[-1].split("+")[0] for line in _text(host, base + "/stack").splitlines() if line.strip()]
     facts.threads = _thread_states(host, base)
+    facts.sends = any(_sends(host, base, tid) for tid, letter in facts.threads.items() if letter == "S")
     facts.frozen = frozen(host, pid)
     try:
         status = status_fields(host, base + "/status")
@@ -81,6 +87,15 @@ def _thread_states(host: Host, base: str) -> dict[int, str]:
         if content:
             states[int(name)] = content.rpartition(") ")[2][:1]
     return states
+
+
+_SENDS = ("pipe_write", "sk_stream_wait_memory", "unix_wait_for_peer", "sock_alloc_send_pskb")
+"""Wait channels of a write that has written a part: after a pause (ptrace, SIGSTOP) it returns what it has instead of going on."""
+
+
+def _sends(host: Host, base: str, tid: int) -> bool:
+    wchan = _text(host, f"{base}/task/{tid}/wchan")
+    return any(word in wchan for word in _SENDS)
 
 
 def frozen(host: Host, pid: int) -> bool | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import os
+import select
 import shutil
 import signal
 import subprocess
@@ -17,6 +18,7 @@ from ncdiag.host import Host
 from ncdiag.processes import stacks
 from ncdiag.processes.denied import way_out
 from ncdiag.processes.kernel import look
+from ncdiag.processes.sample import Options, sample
 from tests.processes.programs import BUSY, LOCK, running
 
 
@@ -176,3 +178,24 @@ def test_without_permission_the_way_out_is_named(tmp_path: Path, rights: tuple[s
 )
 def test_py_spys_words_become_a_way_out(words: str, said: str) -> None:
     assert said in way_out(os.getpid(), words)
+
+
+WRITES = """
+import os, sys
+reader, writer = os.pipe()
+def writes():
+    print("ready", flush=True)
+    count = os.write(writer, b"x" * 1000000)
+    print("cut short after", count, flush=True)
+writes()
+"""
+
+
+def test_a_write_that_its_reader_does_not_take_is_not_cut_short(tmp_path: Path) -> None:
+    with running(WRITES, folder=tmp_path) as (process, _):
+        time.sleep(0.3)
+        (state,) = sample(Host(), [process.pid], Options(0.6, native="all")).states
+        assert process.stdout is not None
+        assert not select.select([process.stdout], [], [], 0.3)[0], process.stdout.readline()
+    assert any(frame.name == "writes" for thread in state.threads for frame in thread["frames"])
+    assert "pipe_write" in state.wchan
