@@ -9,6 +9,8 @@ from ncdiag.explain import Says, Signal
 from ncdiag.logs.pasted.smi import HOLDS
 from ncdiag.logs.pasted.system import NO_INODES
 from ncdiag.logs.readers import Readers
+from ncdiag.logs.rules.node import SHARED_GPU
+from ncdiag.logs.rules.ray import NO_GPU
 from ncdiag.logs.unlike import sharing
 from ncdiag.model import Evidence
 from ncdiag.nccl.log_facts import NcclFacts
@@ -26,6 +28,9 @@ def look(signals: Sequence[Signal], readers: Readers, facts: NcclFacts, order: d
     _forced(signals, facts)
     _inodes(signals)
     _holder(signals)
+    _short(signals, readers)
+    _beyond(signals, readers)
+    _shared(signals)
     yield from readers.ports.half_open(signals)
     yield from sharing(facts, order)
 
@@ -138,3 +143,42 @@ def _holder(signals: Sequence[Signal]) -> None:
         starved = signal.cause == "gpu-memory-occupied" and not signal.condition
         if starved and len(held) == 1 and held[0].where.get("pid") != signal.where.get("pid"):
             signal.summary += "; " + held[0].summary
+
+
+def _short(signals: Sequence[Signal], readers: Readers) -> None:
+    """Ray cannot place a demand, and its own table shows of which resource there is too little, used or not."""
+    short = readers.ray_status.short()
+    if short is None:
+        return
+    name, sentence, lines = short
+    for signal in signals:
+        if signal.cause == "ray-resources-infeasible" and not signal.condition and signal.says is Says.STRONG:
+            signal.summary = sentence
+            signal.evidence = [*lines, *[item for item in signal.evidence if item not in lines]]
+            signal.remedy = (
+                "let the nodes offer more (`ray start` without a small --num-cpus; requests of the pods), or ask for fewer CPUs a bundle"
+                if name == "CPU"
+                else "`ray status` and `ray list nodes`: which node has not joined or offers fewer GPUs; else a smaller world"
+            )
+
+
+def _beyond(signals: Sequence[Signal], readers: Readers) -> None:
+    """A process sees no GPU, and its variable names only numbers that its container does not have."""
+    beyond = readers.visible.beyond()
+    if beyond is None:
+        return
+    setting, count, lines = beyond
+    for signal in signals:
+        if signal.cause == "visible-devices-conflict" and signal.summary == NO_GPU:
+            signal.summary = f"{setting} names GPUs that are not here: nvidia-smi counts {count}, numbered from 0"
+            signal.evidence = [*lines, *signal.evidence]
+            signal.candidates = ()
+            signal.remedy = "drop the variable, or number the GPUs as this container sees them (from 0): those of the host are chosen by --gpus or NVIDIA_VISIBLE_DEVICES already"
+
+
+def _shared(signals: Sequence[Signal]) -> None:
+    """Two ranks on one GPU, on a node whose device plug-in counts one GPU several times."""
+    shares = next((signal for signal in signals if signal.summary.startswith(SHARED_GPU)), None)
+    for signal in signals:
+        if shares is not None and signal.cause == "duplicate-gpu" and not signal.condition:
+            signal.summary, signal.remedy = f"{signal.summary}: {shares.summary}", shares.remedy

@@ -12,6 +12,7 @@ from ncdiag.logs.members import Members
 from ncdiag.logs.model import Line
 from ncdiag.logs.native import Native
 from ncdiag.logs.own_store import OwnStore
+from ncdiag.logs.pace import Pace
 from ncdiag.logs.pasted.gids import Gids
 from ncdiag.logs.pasted.limits import Limits
 from ncdiag.logs.pasted.optics import Optics
@@ -20,6 +21,8 @@ from ncdiag.logs.pasted.pings import Pings
 from ncdiag.logs.pasted.pods import Pods
 from ncdiag.logs.pasted.ports import Ports
 from ncdiag.logs.pasted.query import LinkWidths, Query
+from ncdiag.logs.pasted.rank_table import RankTable
+from ncdiag.logs.pasted.ray_status import RayStatus
 from ncdiag.logs.pasted.services import Services
 from ncdiag.logs.pasted.smi import Apps, Smi
 from ncdiag.logs.pasted.system import FileSystems, Links, Processes
@@ -49,6 +52,8 @@ class Readers:
     limits: Limits = field(default_factory=Limits)
     verbs: Verbs = field(default_factory=Verbs)
     ports: Ports = field(default_factory=Ports)
+    ray_status: RayStatus = field(default_factory=RayStatus)
+    visible: Visible = field(default_factory=Visible)
     processes: Processes = field(default_factory=Processes)
     pods: Pods = field(default_factory=Pods)
     memory: OutOfMemory = field(default_factory=OutOfMemory)
@@ -66,8 +71,9 @@ class Readers:
             FileSystems(),
             Links(),
             Pings(),
-            Visible(),
             Apps(),
+            RankTable(),
+            Pace(),
             NcclVersions(),
             Optics(),
             Tunnels(),
@@ -89,6 +95,8 @@ class Readers:
             self.exceptions,
             self.verbs,
             self.ports,
+            self.ray_status,
+            self.visible,
             self.smi,
             self.limits,
             self.processes,

@@ -38,6 +38,7 @@ _LAUNCH = re.compile(
     r"^(?:nccl\w*(?:Launch|Enqueue|Group|Fifo)\w*|doLaunches|groupLaunch|waitWorkFifoAvailable|uploadWork\w*)$"
 )
 _LOCK_FILES = re.compile(r"torch/utils/file_baton\.py|filelock/")
+_LOCK_LEFT = "it waits for a lock file: where no process builds or downloads (ps), a dead one left it; remove the file `lock` in the folder of the extension (TORCH_EXTENSIONS_DIR, ~/.cache/torch_extensions) or cache on that node, and build once before the launch"
 LIMIT = 20_000  # stacks kept
 
 
@@ -197,14 +198,16 @@ class Stacks:
                 order=first.line.order,
             )
         elif waiting:
-            names = ", ".join(stack.thread for stack, _ in outside[:4])
+            threads = list(dict.fromkeys(stack.thread for stack, _ in outside))
+            names, stand = ", ".join(threads[:4]), "stands" if len(threads) == 1 else "stand"
             yield Signal(
                 "rank-stuck-outside-collective",
                 Says.STRONG,
-                f"{names} stands in {frame.name} ({frame.file}) while {len(waiting)} others wait in collectives",
+                f"{names} {stand} in {frame.name} ({frame.file}) while {len(waiting)} others wait in collectives",
                 evidence,
                 where,
                 order=first.line.order,
+                remedy=_LOCK_LEFT if _locked(first) else "",
             )
         elif match.waiting is not None:
             yield Signal(

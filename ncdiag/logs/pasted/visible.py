@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from ncdiag.explain import Says, Signal
 from ncdiag.logs.model import Line
+from ncdiag.model import Evidence
 
 _LIST = re.compile(
     r"\b(?P<name>(?:CUDA|HIP|ROCR|NVIDIA|ASCEND_RT)_VISIBLE_DEVICES)(?:=|: ?| (?:is |set to |= ))[\"'\[]?(?P<list>\d+(?:, ?\d+)*|(?:GPU|MIG)-[\w-]+(?:, ?(?:GPU|MIG)-[\w-]+)*)"
@@ -33,6 +34,8 @@ class Visible:
         self._lists: dict[int, tuple[str, Line]] = {}
         """Number of devices named -> the variable, and where."""
         self._given: tuple[int, Line] | None = None
+        self._listed: tuple[int, Line] | None = None
+        """How many `nvidia-smi -L` listed last."""
         self._counted: tuple[int, int, Line] | None = None
         self._ordinal: Line | None = None
         """Where a process asks for a GPU that it does not see."""
@@ -46,6 +49,8 @@ class Visible:
         for named in _LIST.finditer(text):
             self._lists.setdefault(named["list"].count(",") + 1, (named[0], line))
         for given in _GIVEN.finditer(text):
+            if given["index"]:
+                self._listed = int(given["index"][:6]) + 1, line
             self._give(_many(given), line)
         counted = _COUNTED.search(text)
         if counted and self._counted is None:
@@ -60,6 +65,19 @@ class Visible:
 
     def end(self, source: str) -> None:
         self._asked = False
+
+    def beyond(self) -> tuple[str, int, list[Evidence]] | None:
+        """A variable that names only GPUs that `nvidia-smi -L` does not list: the setting, how many it lists, the lines."""
+        if self._listed is None:
+            return None
+        count, listed = self._listed
+        for setting, line in self._lists.values():
+            numbers = re.findall(r"\d+", setting.rpartition("S")[2])
+            if "NVIDIA" in setting or "GPU-" in setting or line.source != listed.source:
+                continue
+            if numbers and min(int(number[:6]) for number in numbers) >= count:
+                return setting, count, [line.evidence(), listed.evidence()]
+        return None
 
     def signals(self) -> Iterator[Signal]:
         if self._given is None:

@@ -91,6 +91,8 @@ RULES = (
     # --- collectives
     rule("collective-desync", Says.NAMED, ("Detected mismatch between collectives on ranks", "COLLECTIVE_TYPE_MISMATCH", "SIZE_OR_SYNTAX_MISMATCH", "COLLECTIVE_DTYPE_MISMATCH", "collective mismatch error", "Collectives differ in the following aspects"), "ranks issued different collectives",
          remedy="every rank must issue the same collectives in the same order and sizes; find the branch where they part (TORCH_DISTRIBUTED_DEBUG=DETAIL, flight recorder)"),
+    rule("", Says.SYMPTOM, ("No errors found for this collective entry",), "the flight recorder shows that all its ranks issued the same collective and it did not end: what holds it up is below the ranks (network, a GPU) or in one of them",
+         candidates=("ib-path-unreachable", "gpu-hardware-fault", "p2p-broken")),
     rule("collective-desync", Says.STRONG, ("mismatched ranks that caused the desync", "lagging ranks that caused this timeout", "Not all ranks joining collective", "message truncated : receiving", "posted incorrect receive info", "distributed collective mismatch in your code", "doesn't match expected size", "op.preamble.length <= op.nbytes"), "ranks issued different collectives or sizes",
          r"(?i)desync|lagging|Not all ranks|message truncated : receiving|incorrect receive info|collective mismatch|match expected size|preamble"),
     rule("", Says.SYMPTOM, ("Watchdog caught collective operation timeout", "collective operation timeout: WorkNCCL"), "a collective did not end within its time limit on rank {rank} ({op} number {seq})", r"\[Rank (?P<rank>\d+)\].*SeqNum=(?P<seq>\d+), OpType=(?P<op>\w+)",

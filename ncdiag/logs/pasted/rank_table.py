@@ -1,0 +1,54 @@
+"""Printed environments of several pods or hosts, one a line: RANK that two of them have."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from ncdiag.explain import Says, Signal
+from ncdiag.logs.model import Line
+
+_OF = re.compile(
+    r"(?:^|[\s\[(])(?P<name>[A-Za-z][\w.-]{0,80})[\])]?:? .*?\bRANK=(?P<rank>\d{1,7})\b(?=.*\bWORLD_SIZE=(?P<world>\d{1,7})\b)"
+)
+LIMIT = 100_000  # lines
+
+
+class RankTable:
+    """Who has which rank."""
+
+    triggers = ("RANK=",)
+
+    def __init__(self) -> None:
+        self._found: dict[int, dict[str, Line]] = {}
+        self._world = 0
+        self._lines = 0
+
+    def take(self, line: Line) -> bool:
+        found = _OF.search(line.shown)
+        if found and self._lines < LIMIT:
+            self._lines += 1
+            self._world = int(found["world"])
+            self._found.setdefault(int(found["rank"]), {}).setdefault(found["name"], line)
+        return False
+
+    def end(self, source: str) -> None:
+        pass
+
+    def signals(self) -> Iterator[Signal]:
+        twice = {rank: names for rank, names in self._found.items() if len(names) > 1}
+        if not twice or len(self._found) < 2 or len(twice) * 2 > len(self._found):
+            return
+        rank, names = next(iter(twice.items()))
+        missing = [str(number) for number in range(min(self._world, LIMIT)) if number not in self._found]
+        lines = list(names.values())
+        nobody = f", and none is rank {', '.join(missing[:6])}" if missing and len(missing) == len(twice) else ""
+        yield Signal(
+            "rank-layout-wrong",
+            Says.STRONG,
+            f"{' and '.join(list(names)[:4])} are all told that they are rank {rank} of {self._world}{nobody}",
+            [line.evidence() for line in lines[:4]],
+            {"rank": rank},
+            order=lines[0].order,
+            remedy="take RANK from what counts the processes (completion index, SLURM_PROCID, torchrun's --node-rank), never from a template that is copied",
+        )

@@ -1,0 +1,54 @@
+"""`ray status`: demands that are larger than all that the cluster has. Source: Ray 2.0 to 2.50."""
+
+from __future__ import annotations
+
+import re
+
+from ncdiag.logs.model import Line
+from ncdiag.model import Evidence
+
+_USAGE = re.compile(r"^\s*(?P<used>\d+(?:\.\d+)?)/(?P<total>\d+(?:\.\d+)?) (?P<name>CPU|GPU)\b")
+_DEMAND = re.compile(r"^\s*(?P<bundles>\{.*\}.*): \d+\+ pending (?:placement groups|tasks/actors)")
+_BUNDLE = re.compile(r"(?P<what>\{[^}]*\})(?: \* (?P<times>\d{1,6}))?")
+_NEED = re.compile(r"'(?P<name>CPU|GPU)': (?P<n>\d{1,9}(?:\.\d+)?)")
+
+
+class RayStatus:
+    """Totals and demands of the last table."""
+
+    triggers = (" CPU", " GPU", "pending placement groups", "pending tasks/actors")
+
+    def __init__(self) -> None:
+        self._totals: dict[str, tuple[float, Line]] = {}
+        self._demands: list[Line] = []
+
+    def take(self, line: Line) -> bool:
+        usage = _USAGE.match(line.text)
+        if usage:
+            self._totals[usage["name"]] = float(usage["total"][:9]), line
+        elif _DEMAND.match(line.text) and len(self._demands) < 100:
+            self._demands.append(line)
+        return False
+
+    def end(self, source: str) -> None:
+        pass
+
+    def signals(self) -> tuple[()]:
+        return ()
+
+    def short(self) -> tuple[str, str, list[Evidence]] | None:
+        """Which resource no waiting for others brings: `(name, sentence, lines)`."""
+        for line in self._demands:
+            need = {"CPU": 0.0, "GPU": 0.0}
+            match = _DEMAND.match(line.text)
+            for bundle in _BUNDLE.finditer(match["bundles"] if match else ""):
+                for part in _NEED.finditer(bundle["what"]):
+                    need[part["name"]] += float(part["n"]) * int(bundle["times"] or 1)
+            for name, wanted in need.items():
+                total, at = self._totals.get(name, (wanted, line))
+                if wanted > total:
+                    sentence = (
+                        f"the bundles need {wanted:g} {name}s together, and all nodes of the Ray cluster have {total:g}"
+                    )
+                    return name, sentence, [line.evidence(), at.evidence()]
+        return None
