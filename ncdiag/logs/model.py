@@ -175,6 +175,9 @@ def speaker(text: str) -> dict[str, Any]:
     return found
 
 
+_ELSEWHERE = ("rank-missing", "rank-died", "rank-stopped", "rank-stuck-outside-collective", "slow-load-peer-timeout")
+"""Of a symptom that fits one of these first, another process is the cause, not the one that tells of it."""
+
 _UNKNOWN = re.compile(r" ?\([^()]*\?\)")  # a bracket whose content is not known
 
 
@@ -186,6 +189,7 @@ _WORDS = {
     "what": "what is asked",
     "call": "a call",
     "xid": "?",
+    "waiter": "a rank",
 }
 """What stands in a summary where the line does not name it."""
 
@@ -217,7 +221,8 @@ def signal(found: Rule, line: Line, groups: dict[str, str]) -> Signal:
     survives = (found.cause == "rank-died" and "peer" in named) or (
         "rank" in named and "died unexpectedly" in line.text
     )  # who tells of another one's end
-    where = named if survives else {**speaker(line.shown), **named}
+    waits = found.says is Says.SYMPTOM and bool(found.candidates) and found.candidates[0] in _ELSEWHERE
+    where = named if survives or waits else {**speaker(line.shown), **named}
     summary = _UNKNOWN.sub("", found.summary.format_map(_Blank(groups)))
     return Signal(
         found.cause,

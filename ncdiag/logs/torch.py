@@ -120,18 +120,22 @@ class Watchdog:
         yield from self._different()
 
     def _different(self) -> Iterator[Signal]:
-        """Ranks that timed out in different collectives at the same place of the sequence."""
-        at: dict[int, dict[str, Line]] = {}
-        for seq, op, line in self._timeouts.values():
-            at.setdefault(seq, {}).setdefault(op, line)
+        """Ranks that timed out in different collectives at the same place of the sequence. A few among many are those that went another way."""
+        at: dict[int, dict[str, dict[int, Line]]] = {}
+        for rank, (seq, op, line) in self._timeouts.items():
+            at.setdefault(seq, {}).setdefault(op, {})[rank] = line
         for seq, ops in at.items():
             if len(ops) > 1:
+                most = max(ops, key=lambda op: len(ops[op]))
+                few = [rank for op, lines in ops.items() if op != most for rank in lines]
+                first = [next(iter(lines.values())) for lines in ops.values()]
                 yield Signal(
                     "collective-desync",
                     Says.STRONG,
                     f"collective number {seq} is {' on some ranks and '.join(sorted(ops))} on others",
-                    [line.evidence() for line in ops.values()],
-                    order=min(line.order for line in ops.values()),
+                    [line.evidence() for line in first],
+                    {"rank": ranks(few)} if len(few) < len(ops[most]) else {},
+                    order=min(line.order for line in first),
                 )
 
 

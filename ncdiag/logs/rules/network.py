@@ -8,6 +8,9 @@ from ncdiag.logs.model import rule
 _PEER = r"(?P<peer>\[?[0-9A-Za-z.:%-]*[0-9A-Za-z]\]?)<(?P<port>\d+)>"
 _DECOY = (r"(?:docker\d*|br-[0-9a-f]+|virbr\d+|vethw?[0-9a-f]*|cni\d+|flannel[\w.]*|cali[0-9a-f]+|cilium_\w+|kube-\w+|podman\d+|lxcbr\d+|lxdbr\d+"
           r"|tailscale\d+|wg\d+|tun\d+|usb\d+|lo)")
+_TO = (r"(?:(?:timeout|timed|failed|failure|to|error|refused|was|is|and|with|after)\b|(?P<peer>\d+\.\d+\.\d+\.\d+|\[?[0-9a-f:]+\]?(?![\w.-]))|\[?(?P<peer2>[A-Za-z0-9][\w.-]*))"
+       r"[\]<:, )]")
+"""Whom a connection was for, where it is said: no word of the sentence."""
 
 RULES = (
     # --- the interface
@@ -105,10 +108,10 @@ RULES = (
          unless=r"huggingface|HTTPSConnection|https?://|pypi", remedy="check address, route and interface: `ip route get PEER`"),
     rule("bootstrap-peer-unreachable", Says.STRONG, ("Destination Host Unreachable", "Destination Net Unreachable"), "a ping between the nodes is not answered"),
     rule("", Says.SYMPTOM, ("Connection timed out", "onnection time out", "timed out connecting"), "a connection to {peer} is not answered",
-         r"(?:[Cc]onnect(?:ing)?(?: to)? |remote=\[|local=\[[^\]]*\]:\d+, remote=\[|from )(?P<peer>\d+\.\d+\.\d+\.\d+|\[?[0-9a-f:]+\]?|[\w.-]+)[\]<:, ]",
+         r"(?:[Cc]onnect(?:ing)?(?: to)? |remote=\[|local=\[[^\]]*\]:\d+, remote=\[|from )" + _TO,
          unless=r"HTTPSConnection|https?://|ibv_modify_qp", candidates=("bootstrap-blocked-firewall", "bootstrap-peer-unreachable", "socket-ifname-wrong")),
     rule("", Says.SYMPTOM, ("Connection refused", "onnection refused"), "nobody listens at {peer}, or a firewall rejects",
-         r"(?:[Cc]onnect(?:ing)?(?: to)? |remote=\[|to \(|to host )(?P<peer>\d+\.\d+\.\d+\.\d+|\[?[0-9a-f:]+\]?|[\w.-]+)[\]<:, )]",
+         r"(?:[Cc]onnect(?:ing)?(?: to)? |remote=\[|to \(|to host )" + _TO,
          unless=r"HTTPSConnection|https?://", candidates=("bootstrap-peer-unreachable", "rank-died", "bootstrap-blocked-firewall")),
     rule("", Says.SYMPTOM, "while trying to connect to (", "rank 0's store is looked for at {peer}:{port}, on this node itself, and not found within the time limit",
          r"trying to connect to \((?P<peer>127\.[\d.]+|localhost|::1), (?P<port>\d+)\)", candidates=("rank-missing", "hostname-resolves-to-loopback", "node-ip-wrong-interface")),
