@@ -35,6 +35,8 @@ def stands(view: View, waiting: Sequence[View]) -> str:
         return "it waits without a time limit, and no other thread of it runs that could end that"
     if view.waiting == TYPED:
         return f"nothing but a key typed at {view.call['source']['file']} can end that"
+    if view.waiting == PIPE and _not_read(view):
+        return _not_read(view)
     if view.waiting == PIPE and view.call.get("source"):
         return _no_writer(view, waiting)
     if state.still_s is None and _silent(view):
@@ -47,6 +49,9 @@ def perhaps(view: View) -> str:
     state, words = view.state, []
     source = view.call.get("source") or {}
     others = [pid for pid in source.get("writers", ()) if pid != state.pid]
+    readers = [pid for pid, _ in (view.call.get("sink") or {}).get("readers", ()) if pid != state.pid]
+    if readers:
+        words.append(f"pid {', '.join(map(str, readers[:4]))} should read what it writes")
     if "wait_for_partner" in state.wchan:
         words.append("nobody has opened the other end of its FIFO")
     if others:
@@ -70,6 +75,19 @@ def duration(seconds: float) -> str:
         if seconds < limit:
             return f"{seconds / unit:.0f} {name}"
     return f"{seconds / 86400:.0f} days"
+
+
+def _not_read(view: View) -> str:
+    """Why what it writes is not taken; empty where that is not known."""
+    sink = view.call.get("sink") or {}
+    others = [(pid, state) for pid, state in sink.get("readers", ()) if pid != view.state.pid]
+    if "readers" not in sink or not sink.get("all"):
+        return ""
+    if not others:
+        return "nobody else reads the pipe that it writes into"
+    if all(state in ("T", "t") for _, state in others):
+        return f"process {others[0][0]}, which should read what it writes, is stopped"
+    return ""
 
 
 def unsure(view: View) -> bool:

@@ -139,7 +139,7 @@ def _wait_of_call(state: RankState) -> Optional[str]:
     source = state.call.get("source") or {}
     if source.get("terminal"):
         return TYPED
-    if "writers" in source:
+    if "writers" in source or "readers" in (state.call.get("sink") or {}):
         return PIPE
     if state.call.get("sleeps"):
         return SLEEP

@@ -74,11 +74,11 @@ _RELATIVE = {"select": 4, "pselect6": 4, "nanosleep": 0, "ppoll": 2, "rt_sigtime
 """Call -> place of the argument that points to how long it may last; a null pointer: without end."""
 _MILLISECONDS = {"poll": 2, "epoll_wait": 3, "epoll_pwait": 3}
 """Call -> place of the argument that says so itself; negative: without end."""
-_ENDLESS = ("pause", "rt_sigsuspend", "read", "wait4", "waitid", "flock", "accept", "accept4")
+_ENDLESS = ("pause", "rt_sigsuspend", "read", "write", "wait4", "waitid", "flock", "accept", "accept4")
 _SLEEPS, _SELECTS = ("nanosleep", "clock_nanosleep"), ("select", "pselect6")
 _ABSTIME = 1
 _FUTEX_WAIT_BITSET, _FUTEX_REALTIME = 9, 256
-_AT_ONE = ("read", "recvfrom", "recvmsg", "accept", "accept4")
+_AT_ONE = ("read", "write", "recvfrom", "recvmsg", "accept", "accept4")
 MOST = 1024
 """Descriptors of one call that are looked at."""
 RESTARTED = "restart_syscall"

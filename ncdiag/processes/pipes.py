@@ -1,20 +1,33 @@
-"""What a process reads from when it waits in read(): a terminal, or a pipe, and who else could write into that."""
+"""The other end of a pipe, or the terminal, that a process waits at in read() or write(): who could write into it, or read from it."""
 
 from __future__ import annotations
 
 import os
 import re
 import time
-from typing import Any, Dict, Iterator, List, Tuple, Union
+from typing import Any, Dict, Iterator, List, Sequence, Tuple, Union
 
 from ncdiag.host import Host, HostError
-from ncdiag.processes.proc import status_fields
+from ncdiag.processes.proc import read_stat, status_fields
 
 PIPE = re.compile(r"pipe:\[\d+\]$")
 _TERMINAL = re.compile(r"/dev/(?:pts/\d+|tty\w*|console)$")
-WRITES = (os.O_WRONLY, os.O_RDWR)
+WRITES, READS = (os.O_WRONLY, os.O_RDWR), (os.O_RDONLY, os.O_RDWR)
 LIMIT_S = 1.5
 """Seconds after which no further process is searched for the other end."""
+
+
+def reader(host: Host, pid: int, descriptor: int) -> Dict[str, Any]:
+    """Who can take what `pid` writes: `file`, and of a pipe or FIFO `readers`, each with its state letter, and `all`, as in `source`."""
+    try:
+        target = host.link(f"/proc/{pid}/fd/{descriptor}")
+    except HostError:
+        return {}
+    if not (PIPE.match(target) or _is_fifo(host, target)):
+        return {"file": target}
+    pids, whole = _ends(host, target, READS)
+    states = {pid: proc.state for pid in pids if (proc := read_stat(host, pid)) is not None}
+    return {"file": target, "readers": [[pid, state] for pid, state in states.items()], "all": whole}
 
 
 def source(host: Host, pid: int, descriptor: int) -> Dict[str, Any]:
@@ -27,7 +40,7 @@ def source(host: Host, pid: int, descriptor: int) -> Dict[str, Any]:
     if _TERMINAL.match(target):
         return {"file": target, "terminal": True}
     if PIPE.match(target) or _is_fifo(host, target):
-        writers, whole = _writers(host, target)
+        writers, whole = _ends(host, target, WRITES)
         return {"file": target, "writers": writers, "all": whole}
     return {"file": target}
 
@@ -39,7 +52,7 @@ def _is_fifo(host: Host, path: str) -> bool:
         return False
 
 
-def _writers(host: Host, target: str) -> Tuple[List[int], bool]:
+def _ends(host: Host, target: str, modes: Sequence[int]) -> Tuple[List[int], bool]:
     found: List[int] = []
     whole, end = True, time.monotonic() + LIMIT_S
     for name in host.names("/proc"):
@@ -48,7 +61,7 @@ def _writers(host: Host, target: str) -> Tuple[List[int], bool]:
         if time.monotonic() > end:
             return found, False
         try:
-            if any(mode(host, name, number) in WRITES for number in _open_as(host, name, target)):
+            if any(mode(host, name, number) in modes for number in _open_as(host, name, target)):
                 found.append(int(name))
         except HostError as error:
             whole = whole and error.errno in (2, 3)  # it has ended since

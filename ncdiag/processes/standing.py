@@ -17,6 +17,8 @@ def tell_call(host: Host, look: Look, tables: sockets.Tables) -> None:
     descriptors = call.pop("descriptors", ())
     if call.get("name") == "read" and descriptors:
         call["source"] = pipes.source(host, state.pid, descriptors[0])
+    if call.get("name") == "write" and descriptors:
+        call["sink"] = pipes.reader(host, state.pid, descriptors[0])
     at = sockets.of(host, state.pid, descriptors, tables) if descriptors else []
     if any(socket.state == "LISTEN" for socket in at):
         call["listens"] = [socket.local for socket in at if socket.state == "LISTEN"]

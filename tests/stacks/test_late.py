@@ -22,6 +22,7 @@ def verdict(fault: str, place: Path, window_s: float) -> Verdict:
     ("sleeps", "20", "this sleep ends in "),
     ("sleeps_in_pieces", "20", "times meanwhile, and they did not: it polls, or works in small pieces"),
     ("lines", "20", " can write what it reads"),
+    ("written_to_a_child", "running", " should read what it writes"),
     ("lock_of_a_thread", "20", "a thread of it is at release_late (late.py:"),
 ])  # fmt: skip
 def test_who_may_only_be_late_is_named_and_not_accused(
@@ -52,6 +53,7 @@ def test_a_look_that_is_longer_than_a_step_sees_that_it_gets_on(
     ("sleeps", "1000000", "this sleep lasts 12 days more"),
     ("lock", "1", "no other thread of it runs that could end that"),
     ("pipe", "1", "nobody else can write into the pipe that it reads"),
+    ("written", "1", "nobody else reads the pipe that it writes into"),
     ("typed", "1", "nothing but a key typed at /dev/pts/"),
 ])  # fmt: skip
 def test_who_stands_for_good_is_likely_stuck(

@@ -55,6 +55,16 @@ def pipe():
     os.close(writer)
 
 
+def written():
+    _, writer = os.pipe()
+    os.write(writer, bytes(1 << 20))
+
+
+def written_to_a_child():
+    child = subprocess.Popen(["sleep", "600"], stdin=subprocess.PIPE)
+    child.stdin.write(bytes(1 << 20))
+
+
 def typed():
     _, end = os.openpty()
     os.dup2(end, 0)
