@@ -298,7 +298,8 @@ def _where(group: Sequence[Signal]) -> dict[str, Any]:
         same = any(key in _WHO for key in shared) and not other
         for key, value in signal.where.items():
             alone = all(one.where.get(key, value) == value for one in group)
-            if same or (alone and not named if key in _WHO else alone and not other if key == "node" else alone or not other):
+            fits = alone and not named if key in _WHO else alone and not other if key == "node" else alone or not other
+            if same or fits:
                 where.setdefault(key, value)
     return where
 
