@@ -31,6 +31,7 @@ def look(signals: Sequence[Signal], readers: Readers, facts: NcclFacts, order: d
     _short(signals, readers)
     _beyond(signals, readers)
     _shared(signals)
+    readers.elastic.place(signals)
     yield from readers.ports.half_open(signals)
     yield from sharing(facts, order)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from ncdiag.logs.addresses import Addresses
 from ncdiag.logs.alive import Life
 from ncdiag.logs.bench import Bench
+from ncdiag.logs.elastic import Elastic
 from ncdiag.logs.lasting import Lasting
 from ncdiag.logs.members import Members
 from ncdiag.logs.model import Line
@@ -54,6 +55,7 @@ class Readers:
     ports: Ports = field(default_factory=Ports)
     ray_status: RayStatus = field(default_factory=RayStatus)
     visible: Visible = field(default_factory=Visible)
+    elastic: Elastic = field(default_factory=Elastic)
     processes: Processes = field(default_factory=Processes)
     pods: Pods = field(default_factory=Pods)
     memory: OutOfMemory = field(default_factory=OutOfMemory)
@@ -97,6 +99,7 @@ class Readers:
             self.ports,
             self.ray_status,
             self.visible,
+            self.elastic,
             self.smi,
             self.limits,
             self.processes,

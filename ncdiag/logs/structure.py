@@ -389,7 +389,7 @@ class _Look:
             ignored = any("NCCL_IGNORE_NET_MISMATCH" in process.settings for process in with_devices)
             yield Signal(
                 "hca-mismatch-between-nodes",
-                Says.STRONG if absent or ignored else Says.HINT,
+                Says.STRONG if absent or ignored or (not troubled and self._together(some)) else Says.HINT,
                 " and ".join(f"{process.host} uses {len(process.net_devices)} RDMA devices" for process in some)
                 + (f": it has no {', '.join(absent)} of NCCL_IB_HCA" if absent else ""),
                 [item for evidence, _ in lines for item in evidence],
@@ -397,6 +397,15 @@ class _Look:
                 condition=not troubled,
                 order=min(o for _, o in lines),
             )
+
+    def _together(self, some: list[Process]) -> bool:
+        """Whether processes are of one communicator in which every host has as many ranks."""
+        for comm in self.facts.communicators:
+            mine = [self.facts.processes[rank.process] for rank in comm.ranks]
+            hosts = [process.host for process in mine]
+            if all(process in mine for process in some) and len({hosts.count(host) for host in hosts}) == 1:
+                return True
+        return False
 
     def failed(self) -> Iterator[Signal]:
         """A warning of NCCL that no reader knows, followed by the way that its error took upwards."""

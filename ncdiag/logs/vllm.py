@@ -124,9 +124,19 @@ def _step(what: str) -> str:
     return re.sub(r" took .*", "", what) if " took " in what else what.rsplit(" ", 1)[0]
 
 
-def _slow(summary: str, line: Line) -> Signal:
+_CAME_UP = "nothing has to be mended: it came up. A next start is shorter where the compile caches (~/.cache/vllm, TRITON_CACHE_DIR) and the weights lie on a local disk that outlives the container"
+
+
+def _slow(summary: str, line: Line, ready: bool = False) -> Signal:
     return Signal(
-        "slow-not-hung", Says.STRONG, summary, [line.evidence()], speaker(line.shown), condition=True, order=line.order
+        "slow-not-hung",
+        Says.STRONG,
+        summary,
+        [line.evidence()],
+        speaker(line.shown),
+        condition=True,
+        order=line.order,
+        remedy=_CAME_UP if ready else "",
     )
 
 
@@ -389,13 +399,14 @@ class Starts:
         """A start that took long between two stages, or in one step that says so. `least`: seconds."""
         if self.longest is not None and self.longest[0] >= least:
             seconds, what, line = self.longest
-            return _slow(f"{what} {seconds / 60:.0f} min; it went on by itself", line)
+            return _slow(f"{what} {seconds / 60:.0f} min; it went on by itself", line, self.ready is not None)
         if self.waited is not None and self.ready is not None:
             line, minutes = self.waited
             if least <= max(SLOW_LOAD_S, minutes * 60):
                 return _slow(
                     f"the engine's message queue waited for {minutes} min during a long step; it went on by itself",
                     line,
+                    ready=True,
                 )
         for source in self.sources.values():
             clocks = [(name, source.clocks[name]) for name in ORDER if name in source.clocks]

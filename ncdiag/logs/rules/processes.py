@@ -11,6 +11,9 @@ _NODE = "find out why that node does not answer (console, BMC, power, kernel log
 
 RULES = (
     # --- death
+    rule("rank-died", Says.STRONG, ("trap invalid opcode", "(SIGILL)", "Fatal Python error: Illegal instruction", "Illegal instruction (core dumped)", "exitcode: -4", "exited on signal 4"), "process {pid} met an instruction that its CPU does not have ({part})",
+         r"\[(?P<pid>\d+)\] trap invalid opcode.*? in (?P<part>[^\s\[]+)|Signal 4 \(SIGILL\) received by PID (?P<pid2>\d+)|exitcode: -4\)?(?: local_rank: (?P<local_rank>\d+))? \(pid: (?P<pid3>\d+)\)|Illegal instruction|signal 4\b",
+         remedy="compare the CPU flags of this node (lscpu) with those of the machine where that part was built; take a build for the older CPU (no -march=native), or a node like the others"),
     rule("rank-died", Says.STRONG, ("segfault at", "general protection fault", "trap invalid opcode", "Fatal Python error: Segmentation fault", "Fatal Python error: Illegal instruction", "Caught signal 11", "Segmentation fault", "core dumped", "SIGSEGV", "signal 11"),
          "a process crashed ({where})", r"(?:\s(?P<where>[\w:./-]+)\[(?P<pid>\d+)\]: segfault at.*)|[Ss]egmentation fault|segfault|SIGSEGV|signal 11|core dumped|protection fault|invalid opcode|Illegal instruction", unless=r"(?i)bus error|potential root causes|can happen when|due to SIGSEGV or other|Aborted \(core",
          remedy="find the core dump and the first lines before the crash of this process; the others' closed connections follow from it"),
