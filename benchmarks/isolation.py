@@ -68,6 +68,8 @@ def make(nodes: int, chance: random.Random, noise: Callable[[], float]) -> Clust
     free = list(range(nodes // LEAF))
     chance.shuffle(free)
     for _ in range(chance.randint(1, 5)):
+        if not free:
+            break
         leaf = free.pop()
         node = cluster.of_leaf(leaf)[chance.randrange(LEAF)]
         kind = chance.choice(("whole", "whole", "rail", "rail", "stuck", "leaf"))

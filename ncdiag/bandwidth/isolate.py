@@ -25,16 +25,18 @@ SCREENS = 2
 LEAST_DROP, MOST_DROP = 0.10, 0.75
 """A pair that is slower than the others by less than this is never slow; by more than that it always is."""
 SIGMAS = 4.0
-SUSPECT, CLEARED, CERTAIN, NEARLY = 0.1, 0.1, 3e-5, 3e-4
-"""How likely a healthy node would have values as low: below the first a node is suspect, above the second it is cleared, below the third it is bad;
-the last must do where the rounds are used up."""
-MANY, FREQUENT, SCATTERED = 100, 0.03, 0.1
-"""From so many tests on, and so great a share of slow ones or such a deviation of logarithms, noise is judged by its own distribution instead of by votes."""
+SUSPECT, CLEARED, CERTAIN = 0.2, 0.1, 0.01
+"""How likely a healthy node would have values as low: below the first a node is suspect, above the second it is cleared; below the third over the
+square of the number of nodes it is bad, so that hardly one run in a hundred blames anybody who is not, however many nodes there are."""
+MANY, FREQUENT, SCATTERED = 40, 0.03, 0.06
+"""Where so many tests have so great a share of slow ones, or any number such a deviation of logarithms, noise is judged by its own distribution
+instead of by votes."""
+BEST = 3
+"""How many of a node's best values are held against all others' noise."""
+LEAST_POPULATION = 10
 MORE_SCREENS = 4
-LATER_ROUNDS = 13
-"""What is kept for the rounds after the retests: bad nodes with each other, and over one NIC at a time."""
 MINGLES = 6
-"""Rounds in which bad nodes are tried with each other."""
+"""Rounds in which bad nodes are tried with each other: what is kept for them when the others are tested again."""
 FEW = 8
 """Up to so many nodes, all pairs are tested."""
 VOTES = 2
@@ -120,29 +122,40 @@ class Search:
         self._slow_pairs: list[Pair] = []
         self._deviation = 0.0
         self._population: list[float] = []
+        self._screened = 0
+        self._bad: list[str] = []
+        self._open: list[str] = []
+        """Suspects that are neither bad nor cleared."""
+        self._groups: list[list[str]] = []
         self._noisy = False
         self._steps = self._plan()
+        self._over = False
         self._answers: dict[Pair, float | None] = {}
 
     def next_round(self) -> list[Pair]:
         """Disjoint tests to be run side by side; empty when the search is over."""
-        if self.rounds >= self.limit:
-            if self._steps is not None:
-                self._steps.close()
-                self._conclude_open()
-            self._conclude_stuck()
+        if self._over:
             return []
         tests = next(self._steps, [])
         if not tests:
+            self._over = True
             self._conclude_stuck()
+        elif self.rounds >= self.limit:
+            self._end()
+            return []
         self.rounds += bool(tests)
         return tests
 
     def stop(self) -> None:
         """No round is run any more, the one that was asked for last neither: what is known so far is concluded."""
         self.rounds -= 1
-        self.limit = self.rounds
-        self.next_round()
+        self._end()
+
+    def _end(self) -> None:
+        self._over = True
+        self._steps.close()
+        self._conclude_open()
+        self._conclude_stuck()
 
     def take(self, answers: Mapping[Pair, float | None]) -> None:
         """GB/s of every test of the round; None: stuck."""
@@ -152,7 +165,7 @@ class Search:
     # --- the plan -----------------------------------------------------------------------------------------------------------------------
 
     def _plan(self) -> Generator[list[Pair], None, None]:
-        groups: list[list[str]] = []
+        groups = self._groups
         if len(self.nodes) <= FEW:
             yield from self._table(groups)
         else:
@@ -161,16 +174,25 @@ class Search:
         if not suspects and not self._slow_pairs:
             return
         yield from self._retest_many(suspects) if self._noisy else self._retest(suspects)
-        self._bad = [node for node in suspects if self._state[node].slow >= VOTES]
-        open_ = [node for node in suspects if node not in self._bad and self._state[node].clean < self._clean_votes]
-        grouped: set[str] = set(itertools.chain.from_iterable(groups))
+        accused = [node for node in suspects if self._state[node].slow >= VOTES]
+        self._bad = [node for node in accused if self._is_mostly_slow(node, accused)]
+        self._open = [
+            node for node in suspects if node not in self._bad and self._state[node].clean < self._clean_votes
+        ]
         if len(self._bad) > 1 and len(self.nodes) > FEW:
             yield from self._mingle(groups)
         grouped = set(itertools.chain.from_iterable(groups))
         bad_rails: dict[str, list[str]] = {}
         yield from self._by_rail([node for node in self._bad if node not in grouped], bad_rails)
         yield from self._paths()
-        self._conclude(groups, bad_rails, open_)
+        self._conclude(bad_rails)
+
+    def _is_mostly_slow(self, node: str, accused: Collection[str]) -> bool:
+        """Two slow tests may be chance where as many with others are good; of few nodes all pairs were tested, and that is told by itself."""
+        if self._noisy or len(self.nodes) <= FEW or self._state[node].stuck:
+            return True
+        found = self._ratios(accused)[node]
+        return not found or statistics.median(found) < self.threshold
 
     def _matching(self, nodes: Sequence[str]) -> list[Pair]:
         """Random disjoint pairs that have not met, as far as can be; an odd one out rests."""
@@ -193,14 +215,16 @@ class Search:
             yield self._matching(self.nodes)
             done += 1
             self._learn_usual()
+        self._screened = len(self.results)
         slow = [test for test, value in self.results if self._is_slow(value)]
-        self._noisy = len(self.results) >= MANY and (
-            len(slow) > FREQUENT * len(self.results) or self._deviation > SCATTERED
-        )
+        frequent = len(self.results) >= MANY and len(slow) > FREQUENT * len(self.results)
+        self._noisy = len(self.results) >= LEAST_POPULATION and (frequent or self._deviation > SCATTERED)
         ratios = self._ratios(())
         for node in self.nodes:
             if self._noisy:
-                low = self._chance(ratios[node]) < SUSPECT and min(ratios[node], default=1.0) < 1 - LEAST_DROP
+                found = ratios[node] or [1.0]
+                low = max(found) < 1 - LEAST_DROP or statistics.median_low(found) < self.threshold
+                low = low or (self._chance(found) < SUSPECT and min(found) < 1 - LEAST_DROP)
             else:
                 low = any(node in (test.one, test.other) for test in slow)
             self._state[node].screen_slow, self._state[node].clean = int(low), 0 if low else VOTES
@@ -231,36 +255,53 @@ class Search:
         return found
 
     def _chance(self, ratios: Sequence[float]) -> float:
-        """How likely a healthy node has values as low as these together: Fisher's method over their ranks in the population of all pairs,
-        which holds for noise of any shape."""
+        """How likely a healthy node has values as low as these together, from their ranks in the population of pairs without bad nodes, which
+        holds for noise of any shape: by Fisher's method, or by its best ones, whichever is least. Noise slows a healthy pair now and then; a bad
+        node has hardly ever a good value, but with others that share what is slow."""
+        if not ratios:
+            return 1.0
         size = len(self._population) + 1
-        half = -sum(math.log((bisect.bisect_right(self._population, ratio) + 1) / (size + 1)) for ratio in ratios)
+        ranks = [(bisect.bisect_right(self._population, ratio) + 1) / (size + 1) for ratio in ratios]
+        half = -sum(map(math.log, ranks))
         term = total = math.exp(-half)  # the chi-squared distribution with an even number of degrees of freedom
-        for index in range(1, len(ratios)):
+        for index in range(1, len(ranks)):
             term *= half / index
             total += term
-        return total
+        count, ranks = len(ranks), sorted(ranks, reverse=True)
+        for better, rank in enumerate(ranks[:BEST]):  # all but `better` of them are at most this
+            total = min(
+                total, sum(math.comb(count, n) * (1 - rank) ** n * rank ** (count - n) for n in range(better + 1))
+            )
+        return float(total)
 
     def _retest_many(self, suspects: Sequence[str]) -> Iterator[list[Pair]]:
         """Every suspect with known-good partners, a new one each round, until chance is ruled out or likely."""
         waiting = list(suspects)
-        while waiting and self.rounds < self.limit - LATER_ROUNDS:
+        while waiting and self.rounds < self.limit - MINGLES - 1:
             good = [node for node in self._good() if node not in waiting]
             self._random.shuffle(good)
             tests = [Pair(node, good.pop()) for node in waiting if good]
             if not tests:
                 return
             yield tests
-            ratios = self._ratios(suspects)
-            for node in waiting:
+            ratios = self._ratios({node for node in suspects if self._state[node].clean < VOTES})
+            for node in suspects:
                 self._weigh(node, ratios[node])
+            self._learn_healthy()
             done = [node for node in waiting if max(self._state[node].slow, self._state[node].clean) >= VOTES]
             rest = [node for node in waiting if node not in done]
             waiting = rest[len(tests) :] + rest[: len(tests)]
-        ratios = self._ratios(suspects)
-        for node in waiting:  # no rounds are left for these
-            if self._chance(ratios[node]) < NEARLY and statistics.median(ratios[node]) < 1 - LEAST_DROP:
-                self._state[node].slow = VOTES
+
+    def _learn_healthy(self) -> None:
+        """The population without the bad nodes known so far: where there are many, their pairs make low values look usual. Of the screening alone,
+        which tested everybody alike."""
+        bad = {node for node, state in self._state.items() if state.slow >= VOTES}
+        healthy = [
+            value for test, value in self.results[: self._screened] if value and not {test.one, test.other} & bad
+        ]
+        if len(healthy) >= LEAST_POPULATION:
+            self.usual = statistics.median(healthy)
+            self._population = sorted(value / self.usual for value in healthy)
 
     def _weigh(self, node: str, found: Sequence[float]) -> None:
         state = self._state[node]
@@ -269,10 +310,10 @@ class Search:
         if not found:
             return
         chance = self._chance(found)
-        if chance < CERTAIN and statistics.median(found) < 1 - LEAST_DROP:
+        if chance < CERTAIN / len(self.nodes) ** 2 and statistics.median(found) < 1 - LEAST_DROP:
             state.slow = VOTES
-        elif len(found) >= VOTES and (chance > CLEARED or statistics.median(found) >= 1 - LEAST_DROP):
-            state.clean = VOTES
+        elif len(found) >= VOTES and max(found) >= 1 - LEAST_DROP:
+            state.clean = VOTES if chance > CLEARED or statistics.median(found) >= 1 - LEAST_DROP else state.clean
 
     def _table(self, groups: list[list[str]]) -> Iterator[list[Pair]]:
         """Few nodes: all pairs. Who is fast with somebody belongs together; the largest such company is healthy, or none is known to be."""
@@ -444,11 +485,9 @@ class Search:
 
     # --- conclusions ------------------------------------------------------------------------------------------------------------------------
 
-    def _conclude(
-        self, groups: Sequence[Sequence[str]], bad_rails: Mapping[str, Sequence[str]], open_: Sequence[str]
-    ) -> None:
-        grouped = set(itertools.chain.from_iterable(groups))
-        for members in groups:
+    def _conclude(self, bad_rails: Mapping[str, Sequence[str]]) -> None:
+        grouped = set(itertools.chain.from_iterable(self._groups))
+        for members in self._groups:
             ratios = [ratio for node in members for ratio in self._state[node].ratios]
             self.verdicts.append(
                 Verdict("group", tuple(members), (), statistics.median(ratios) if ratios else None, False, len(ratios))
@@ -458,7 +497,7 @@ class Search:
                 rails = tuple(bad_rails.get(node, ()))
                 some = 0 < len(rails) < len(self.rails.get(node, ()))
                 self.verdicts.append(self._verdict("rail" if some else "node", node, rails if some else ()))
-        self.verdicts += [self._verdict("unsure", node) for node in open_]
+        self.verdicts += [self._verdict("unsure", node) for node in self._open]
 
     def _verdict(self, kind: str, node: str, rails: tuple[str, ...] = ()) -> Verdict:
         state = self._state[node]
@@ -469,6 +508,9 @@ class Search:
 
     def _conclude_open(self) -> None:
         """The rounds are used up: what is known so far."""
+        if self._bad or self._open:
+            self._conclude({})
+            return
         told = {node for verdict in self.verdicts for node in verdict.nodes}
         for node, state in self._state.items():
             if node not in told and state.slow:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -17,12 +18,14 @@ from ncdiag.bandwidth.session import Agent
 from ncdiag.bandwidth.sweep import LARGE_BYTES, Row, peak
 from ncdiag.bandwidth.symptoms import Symptoms
 from ncdiag.model import Finding, fail, ok, skip, unknown, warn
-from ncdiag.nodeset import counted
+from ncdiag.nodeset import counted, fold
 
 TIME_IS_UP = re.compile(r"timed? ?out", re.I)
 """Gloo: `Timed out waiting 12000ms for recv operation`; torch's store: `Timed out after 13 seconds waiting for clients`, `Socket Timeout`."""
 LINK = "network-link-degraded"
 SOURCE = "ncdiag bandwidth"
+FEWEST_PAIRS, MANY_PAIRS = 6, 1 / 3
+"""From so many pairs on, and such a share of them without an explanation, it is nobody in particular."""
 WHO, WHO_BY_PAIRS = (
     "See who is slow with --isolate always.",
     "The pairs, tested one by one after this, say who is slow.",
@@ -221,8 +224,12 @@ def isolated(isolation: Isolation) -> Iterator[Finding]:
         yield unknown(
             isolation.unfinished, source=SOURCE, remedy="Give --timeout more, or pairs less (--pair-timeout)."
         )
+    yield from _unsure([verdict for verdict in isolation.verdicts if verdict.kind == "unsure"])
+    yield from _unexplained(isolation)
     for verdict in isolation.verdicts:
         node = verdict.nodes[0]
+        if verdict.kind == "unsure":
+            continue
         if (
             verdict.kind == "node"
             and node in isolation.slow_cpu
@@ -257,6 +264,40 @@ def isolated(isolation: Isolation) -> Iterator[Finding]:
             )
 
 
+def _unsure(verdicts: Sequence[Verdict]) -> Iterator[Finding]:
+    """Suspects of which the rounds did not say enough, in one finding: their names tell what they may have in common."""
+    if not verdicts:
+        return
+    names = [verdict.nodes[0] for verdict in verdicts]
+    ratios = [verdict.ratio for verdict in verdicts if verdict.ratio is not None]
+    share = f" ({statistics.median(ratios):.0%} of the usual bandwidth, median of their tests)" if ratios else ""
+    many = len(names) > 1
+    yield unknown(
+        f"{fold(names)} {'are' if many else 'is'} perhaps slow{share}: the tests contradict each other, or were too few for their noise",
+        None if many else names[0],
+        source=SOURCE,
+        observed=names,
+        remedy="Run it again on these and a few that are good, with a larger --pair-size and longer --seconds.",
+    )
+
+
+def _unexplained(isolation: Isolation) -> Iterator[Finding]:
+    """Slow or stuck pairs that no verdict is about, where they are too many for single nodes."""
+    tests = [test for test in isolation.tests if not test["rail"]]
+    limit = isolation.threshold * (isolation.usual_gbytes_s or 0.0)
+    slow = [test for test in tests if test["busbw_gbytes_s"] is None or test["busbw_gbytes_s"] < limit]
+    open_ = [test for test in slow if not any(one.explains(test["nodes"]) for one in isolation.verdicts)]
+    if len(tests) >= FEWEST_PAIRS and len(open_) > MANY_PAIRS * len(tests):
+        nodes = dict.fromkeys(node for test in open_ for node in test["nodes"])
+        yield unknown(
+            f"{len(open_)} of {counted(len(tests), 'pair')} are slow or got stuck, and no node explains them ({fold(nodes)}): "
+            "not single nodes, but what many of them share",
+            source=SOURCE,
+            observed=len(open_),
+            remedy="Look at switches, uplinks and settings that these nodes have in common; then run it on one rack or leaf at a time.",
+        )
+
+
 def _stuck(verdict: Verdict, isolation: Isolation) -> Finding | None:
     if verdict.kind == "stuck":
         return stuck_pairs.pair(verdict.nodes, isolation.tests)
@@ -270,13 +311,6 @@ def _verdict(verdict: Verdict, symptoms: Mapping[str, Symptoms]) -> Finding:
     ratio = "stuck" if verdict.ratio is None else f"{verdict.ratio:.0%} of the usual bandwidth"
     node = verdict.nodes[0]
     where: dict[str, Any] = {"source": SOURCE, "observed": verdict.ratio}
-    if verdict.kind == "unsure":
-        return unknown(
-            f"{node}: the tests contradict each other ({ratio})",
-            node,
-            source=SOURCE,
-            remedy="Run it again with a larger --pair-size.",
-        )
     if verdict.kind == "path":
         text = f"{node} and {verdict.nodes[1]} are each fine with others, and slow with each other: {ratio}"
         return fail(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
@@ -140,3 +141,34 @@ def test_socket_efficiency() -> None:
 def test_one_result_is_told_as_one() -> None:
     assert [finding.summary for finding in judge.data([row()])] == ["the result on random data is right"]
     assert [finding.summary for finding in judge.data([row(), row()])] == ["all 2 results on random data are right"]
+
+
+def pair_test(one: str, other: str, value: float | None) -> dict[str, Any]:
+    return {"round": 1, "nodes": [one, other], "rail": None, "busbw_gbytes_s": value, "stage": None, "error": None}
+
+
+def test_suspects_that_stay_open_are_one_finding() -> None:
+    verdicts = [Verdict("unsure", (f"gpu{number:02d}",), (), 0.5 + number / 100) for number in (8, 9, 10, 15)]
+    (finding,) = judge.isolated(Isolation(verdicts))
+    assert finding.status.value == "unknown" and "node" not in finding.where
+    assert finding.summary.startswith(
+        "gpu[08-10,15] are perhaps slow (60% of the usual bandwidth, median of their tests)"
+    )
+    (one,) = judge.isolated(Isolation(verdicts[:1]))
+    assert one.where["node"] == "gpu08" and one.summary.startswith("gpu08 is perhaps slow")
+
+
+def test_many_slow_pairs_that_no_node_explains_are_told() -> None:
+    names = [f"n{number}" for number in range(8)]
+    tests = [
+        pair_test(one, other, 10.0 if number % 2 else 97.0)
+        for number, (one, other) in enumerate(itertools.pairwise(names))
+    ]
+    isolation = Isolation(tests=tests, usual_gbytes_s=97.0, threshold=0.85)
+    (finding,) = judge.isolated(isolation)
+    assert finding.status.value == "unknown"
+    assert finding.summary.startswith(
+        "3 of 7 pairs are slow or got stuck, and no node explains them (n[1-6]): not single nodes"
+    )
+    isolation.verdicts = [Verdict("node", (name,), (), 0.1, False, 3) for name in ("n1", "n3")]
+    assert not any("no node explains" in one.summary for one in judge.isolated(isolation))
