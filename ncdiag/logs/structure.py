@@ -170,7 +170,7 @@ class _Look:
         yield from self._wanted(sockets)
 
     def _uneven(self, sockets: list[Process], rdma: list[Process]) -> Optional[tuple[Process, Process]]:
-        """Two processes of one communicator on different networks. Where no communicator says who belongs together: of different hosts, none of which uses both, as those of two runs do."""
+        """Two processes of one communicator on different networks. Where none says who belongs together: of different hosts, none of which uses both, as those of two runs do."""
         for comm in self.facts.communicators:
             mine = [self.facts.processes[rank.process] for rank in comm.ranks]
             ones = [process for process in mine if process in sockets]
@@ -178,9 +178,12 @@ class _Look:
             if ones and others:
                 return ones[0], others[0]
         hosts = {process.host for process in sockets}
-        if sockets and rdma and hosts.isdisjoint(process.host for process in rdma):
-            return sockets[0], rdma[0]
-        return None
+        if not hosts.isdisjoint(process.host for process in rdma):
+            return None
+        placed = {rank.process for comm in self.facts.communicators for rank in comm.ranks}
+        known = [self.facts.processes[index] for index in placed]
+        pairs = ((one, other) for one in sockets for other in rdma if not (one in known and other in known))
+        return next(pairs, None)
 
     def _wanted(self, sockets: list[Process]) -> Iterator[Signal]:
         """Processes on sockets that were meant to find RDMA devices and found none."""

@@ -21,6 +21,12 @@ _SILENT = re.compile(r"(?i)timed? ?out|timeout")
 _TOOL = re.compile(
     r"\bnc: |\bNcat: |\bcurl: |\* (?:Connected|Failed|connect) |/dev/tcp/| port \[|\(UNKNOWN\) \[|:\d+\) open$|^telnet: "
 )
+_ASKS = re.compile(
+    r"(?:^|[$#] )(?:\w+ \d+ )?(?:telnet|nc|ncat|netcat)(?: -\S+(?: \d+(?= ))?)* (?P<host>[\w.:-]{1,80}) (?P<port>\d{1,5})\s*$"
+)
+_STORE = re.compile(
+    r"(?:distributed_init_method=|init_method=[\"']?|rdzv[-_]endpoint[= ]|MASTER_ADDR=|master[-_]addr[= ])[\"']?(?:tcp://)?(?P<host>\d+\.\d+\.\d+\.\d+)(?::(?P<port>\d{1,5}))?"
+)
 _SCANNED = re.compile(r"Nmap scan report for (?P<host>\S+)(?: \((?P<address>[\d.]+)\))?")
 _STATE = re.compile(r"^(?P<port>\d{1,5})/tcp +(?P<state>open|closed|filtered)\b")
 _POLICY = re.compile(r"^\s*(?:- )?kind: (?:Cilium|Calico)?(?:Global|Clusterwide)?NetworkPolicy\b")
@@ -35,12 +41,16 @@ HOSTS_LIMIT = 1000
 class Ports:
     """All attempts to connect, and what policies let in."""
 
-    triggers = ("nc: ", "Ncat: ", "curl: (", "* Connected", "* connect to", "/dev/tcp/", " port [", "(UNKNOWN) [", ") open", "Nmap scan report", "/tcp ", "NetworkPolicy", "isolated for ingress", "Allowing ingress traffic")  # fmt: skip
+    triggers = ("nc: ", "Ncat: ", "curl: (", "* Connected", "* connect to", "/dev/tcp/", " port [", "(UNKNOWN) [", ") open", "Nmap scan report", "/tcp ", "NetworkPolicy", "telnet ", "nc ", "ncat ", "netcat ", "init_method=", "rdzv", "MASTER_ADDR=", "master_addr", "master-addr", "isolated for ingress", "Allowing ingress traffic")  # fmt: skip
 
     def __init__(self) -> None:
         self._answers: dict[str, tuple[str, Line]] = {}
         """Host -> a port of it that answered, and where that is seen."""
         self._silent: dict[str, tuple[str, Line]] = {}
+        self._asked: tuple[str, str] | None = None
+        """Host and port of the command whose answer is read."""
+        self._stores: dict[str, tuple[str, Line]] = {}
+        """Host -> port of the ranks' store, and where that is said."""
         self._scanned = ""
         self._policy: Line | None = None
         self._first: Line | None = None
@@ -59,10 +69,22 @@ class Ports:
             kept = self._silent if state["state"] == "filtered" else self._answers
             kept.setdefault(self._scanned, (state["port"], line))
             return True
+        store = _STORE.search(text)
+        if store and len(self._stores) < HOSTS_LIMIT:
+            self._stores.setdefault(store["host"], (store["port"] or "of its store", line))
         self._try(line)
-        return self._take_policy(line)
+        asks = _ASKS.search(text)
+        if asks:
+            self._asked = asks["host"], asks["port"]
+        return self._take_policy(line) or self._asked is not None
 
     def _try(self, line: Line) -> None:
+        asked, self._asked = self._asked, None
+        if asked and re.match(r"Connected to |Escape character|Trying ", line.text):
+            self._asked = asked
+            if line.text.startswith("Connected to "):
+                self._answers.setdefault(asked[0], (asked[1], line))
+            return
         tried = _TRIED.search(line.text) if _TOOL.search(line.text) else None
         if tried is None or len(self._answers) + len(self._silent) >= HOSTS_LIMIT:
             return
@@ -94,20 +116,26 @@ class Ports:
         return True
 
     def end(self, source: str) -> None:
-        self._scanned, self._policy = "", None
+        self._scanned, self._policy, self._asked = "", None, None
 
     def half_open(self, signals: Sequence[Signal]) -> Iterator[Signal]:
         """A job's connection that was not answered, to a host of which another port answers."""
         for signal in signals:
             host = str(signal.where.get("peer", ""))
             item = signal.evidence[0] if signal.evidence else None
-            if signal.says is not Says.SYMPTOM or item is None or host not in self._answers:
+            known = self._reached(host, item.text) if item is not None else None
+            if signal.says is not Says.SYMPTOM or item is None or known is None:
                 continue
             port = re.search(re.escape(host) + r"\]?(?:<|:|, )(?P<port>\d{1,5})\b", item.text)
-            answers, seen = self._answers[host]
+            answers, seen = known
             if port is not None and port["port"] != answers and _SILENT.search(item.text):
                 yield _dropped(host, answers, port["port"], [item, seen.evidence()], signal.order)
                 return
+
+    def _reached(self, host: str, text: str) -> tuple[str, Line] | None:
+        """A port of a host that answers. Whoever dials as NCCL has got its id from the ranks' store, and so reached that."""
+        dials = any(word in text for word in ("NCCL", "socketPollConnect", "socketStartConnect"))
+        return self._answers.get(host) or (self._stores.get(host) if dials else None)
 
     def signals(self) -> Iterator[Signal]:
         for host in self._silent:
