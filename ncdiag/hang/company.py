@@ -97,15 +97,21 @@ def _see_counts_move(views: Sequence[View], reports: Sequence[Mapping[str, Any]]
 
 
 def _see_turns(views: Sequence[View]) -> None:
-    """Who slept most of the time and yet woke, while everybody in a collective woke, too: collectives come to their end, one by one."""
+    """Who slept most of the time and yet woke, while everybody in a collective woke, too: collectives come to their end, one by one. Where all sleep at
+    this instant, they have to have sent something as well."""
     members = [view for view in views if view.verdict in ("waiting", "stuck") and view.waiting != WORKERS]
     peers = [view for view in members if view.waiting in (PEERS, STORE)]
     if len(peers) != len([view for view in members if view.verdict == "waiting"]):
         return
     late = [view for view in members if view.verdict == "stuck"]
-    if peers and late and all(_woke(view.state.progress) for view in members):
+    exchange = len(late) > 1 and all(view.rank is not None and _sends(view.state.progress) for view in late)
+    if late and (peers or exchange) and all(_woke(view.state.progress) for view in members):
         for view in members:
             view.verdict, view.turns = "progressing", True
+
+
+def _sends(progress: Optional[Progress]) -> bool:
+    return progress is not None and progress.written_bytes > 0
 
 
 def _woke(progress: Optional[Progress]) -> bool:

@@ -512,3 +512,11 @@ def test_a_stopped_data_loader_is_named() -> None:
     assert "4711 (pt_data_worker)" in first.summary
     states[1].halted_children = []
     assert infer(states).causes[0].cause != "rank-stopped"
+
+
+@pytest.mark.parametrize(("written", "kind"), [(2000, "healthy"), (0, "hang")])
+def test_ranks_that_all_sleep_for_a_moment_are_at_work_where_they_sent_something(written: int, kind: str) -> None:
+    naps = Progress(3.0, frames_changed=False, woken=3, written_bytes=written)
+    verdict = infer([rank(number, "gpu-a", "own-late", world=3, progress=naps) for number in range(3)])
+    assert verdict.kind == kind and not verdict.culprits, verdict.summary
+    assert verdict.causes[0].confidence == ("likely" if written else "possible")
