@@ -42,6 +42,10 @@ class FileFleet(Fleet):
                 name = name.removesuffix(ending)
             return [collect(Recorded(open_tree(path), name), request.probes, budget_s=request.node_timeout_s)]
         except FileNotFoundError as error:
+            if path == "-":
+                raise FleetError(
+                    "--nodes file:-: standard input is not read here; save it to a file and name that"
+                ) from error
             raise FleetError(f"cannot read {path}: no such file or folder") from error
         except OSError as error:
             raise FleetError(f"cannot read {path}: {error.strerror or error}") from error

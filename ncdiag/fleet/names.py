@@ -89,6 +89,10 @@ def _must_be_set(host: str, place: str) -> None:
 
 def _hosts(part: str) -> dict[str, str]:
     """`@FILE:LINE` -> the first word of the line. Raises FleetError."""
+    if part == "@-" and not os.path.exists("-"):
+        raise FleetError(
+            f"{part}: standard input is not read here; save the hosts to a file and name that, as @hosts, or give the node set itself"
+        )
     try:
         with open_regular(part[1:]) as file:
             content = file.read(MAX_FILE_BYTES + 1)

@@ -58,7 +58,7 @@ def test_files_of_hosts_stand_anywhere(hostfile: Path, spec: str, names: str) ->
     ("gpu[1,,2]", "[] is not a range"), ("gpu[-5]", "[-5] is not a range"), ("gpu[-5--1]", "[-5--1] is not a range"), ("gpu[5-1]", "[5-1] ends before it begins"),
     ("gpu[1-3/0]", "[1-3/0] has a step of 0"), ("gpu[1-[2-3]]", "closing bracket"), ("gpu[1-\u0663]", "is not a range"), ("gpu[1.5-2]", "is not a range"),
     ("gpu[" + "0" * 4000 + "1-2]", "is not a range"), ("a" * 254, "is no host's name"), ("gpu 01", "'gpu 01' is no host's name"), ("gpu\x1b01", "is no host's name"),
-    ("-oProxyCommand=touch", "begins with a dash"), ("$(id)", "is no host's name"), ("gpu01;id", "is no host's name"), ("@", "the name of a file is missing behind @"),
+    ("-oProxyCommand=touch", "begins with a dash"), ("$(id)", "is no host's name"), ("gpu01;id", "is no host's name"), ("@", "the name of a file is missing behind @"), ("@-", "@-: standard input is not read here; save the hosts to a file"),
     ("@@nowhere", "@@nowhere: No such file or directory"), ("@`id`", "@`id`: No such file or directory"), ("^", "a node set is missing"), ("a^^b", "a node set is missing"),
     ("@/dev/zero", "@/dev/zero: a character device; a regular file is wanted"), ("@/", "@/: a folder"),
 ])  # fmt: skip
@@ -149,3 +149,8 @@ def test_kinds_are_not_mixed(spec: str, kinds: str) -> None:
 def test_what_names_nothing(spec: str) -> None:
     with pytest.raises(FleetError, match="names no node|not a fleet"):
         open_fleet(spec)
+
+
+def test_standard_input_is_no_snapshot() -> None:
+    with pytest.raises(FleetError, match="file:-: standard input is not read here; save it to a file"):
+        open_fleet("file:-").collect(Request([]), lambda node, probe: None)
