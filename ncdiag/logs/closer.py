@@ -6,8 +6,10 @@ import re
 from collections.abc import Iterator, Sequence
 
 from ncdiag.explain import Says, Signal
+from ncdiag.logs.pasted.rank_table import TOLD_TWICE
 from ncdiag.logs.pasted.smi import HOLDS
 from ncdiag.logs.pasted.system import NO_INODES
+from ncdiag.logs.model import STANDING
 from ncdiag.logs.readers import Readers
 from ncdiag.logs.rules.node import SHARED_GPU
 from ncdiag.logs.rules.ray import NO_GPU
@@ -32,8 +34,16 @@ def look(signals: Sequence[Signal], readers: Readers, facts: NcclFacts, order: d
     _beyond(signals, readers)
     _shared(signals)
     readers.elastic.place(signals)
+    _named_twice(signals)
+    _old_group(signals, readers)
     yield from readers.ports.half_open(signals)
     yield from sharing(facts, order)
+
+
+def settled(signals: Sequence[Signal]) -> list[Signal]:
+    """Without how far a start came, where what ended it is known: that follows from nothing."""
+    known = any(signal.says >= Says.STRONG and not signal.condition for signal in signals)
+    return [signal for signal in signals if not known or signal.says is not Says.SYMPTOM or signal.order < STANDING]
 
 
 def _fold_general(signals: Sequence[Signal]) -> None:
@@ -183,3 +193,22 @@ def _shared(signals: Sequence[Signal]) -> None:
     for signal in signals:
         if shares is not None and signal.cause == "duplicate-gpu" and not signal.condition:
             signal.summary, signal.remedy = f"{signal.summary}: {shares.summary}", shares.remedy
+
+
+def _named_twice(signals: Sequence[Signal]) -> None:
+    """The root saw a rank twice, and printed environments say which two processes those are."""
+    told = next((signal for signal in signals if TOLD_TWICE in signal.summary), None)
+    for signal in signals:
+        if told is not None and signal.says is Says.NAMED and signal.cause == told.cause:
+            if signal.where.get("rank") == told.where.get("rank"):
+                signal.summary, signal.remedy = told.summary, told.remedy
+
+
+def _old_group(signals: Sequence[Signal], readers: Readers) -> None:
+    """Placement groups hold everything, and a list of them says which one was made."""
+    created = readers.ray_status.created
+    for signal in signals:
+        if signal.cause == "ray-placement-group-leaked" and signal.says >= Says.STRONG and 0 < len(created) <= 4:
+            signal.evidence.extend(line.evidence() for _, line in created)
+            signal.summary += "; it lists as created: " + ", ".join(name for name, _ in created)
+            break

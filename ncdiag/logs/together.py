@@ -61,7 +61,7 @@ def refine(
     signals.extend(_outcome(signals, readers, facts, order))
     if not signals:
         signals.extend(_fine(documents, readers))
-    return signals
+    return closer.settled(signals)
 
 
 def _without_the_end(signals: Sequence[Signal], readers: Readers) -> list[Signal]:

@@ -11,6 +11,7 @@ from ncdiag.logs.model import Line
 _OF = re.compile(
     r"(?:^|[\s\[(])(?P<name>[A-Za-z][\w.-]{0,80})[\])]?:? .*?\bRANK=(?P<rank>\d{1,7})\b(?=.*\bWORLD_SIZE=(?P<world>\d{1,7})\b)"
 )
+TOLD_TWICE = "are all told that they are rank"
 LIMIT = 100_000  # lines
 
 
@@ -46,7 +47,7 @@ class RankTable:
         yield Signal(
             "rank-layout-wrong",
             Says.STRONG,
-            f"{' and '.join(list(names)[:4])} are all told that they are rank {rank} of {self._world}{nobody}",
+            f"{' and '.join(list(names)[:4])} {TOLD_TWICE} {rank} of {self._world}{nobody}",
             [line.evidence() for line in lines[:4]],
             {"rank": rank},
             order=lines[0].order,

@@ -1,4 +1,4 @@
-"""`ray status`: demands that are larger than all that the cluster has. Source: Ray 2.0 to 2.50."""
+"""`ray status`: demands that are larger than all that the cluster has; `ray list placement-groups`: which ones were made. Source: Ray 2.0 to 2.50."""
 
 from __future__ import annotations
 
@@ -13,19 +13,26 @@ _BUNDLE = re.compile(r"(?P<what>\{[^}]*\})(?: \* (?P<times>\d{1,6}))?")
 _NEED = re.compile(r"'(?P<name>CPU|GPU)': (?P<n>\d{1,9}(?:\.\d+)?)")
 
 
+_CREATED = re.compile(r"^\s*\d+\s+(?P<id>[0-9a-f]{28,40})\s+(?:(?P<name>\S+)\s+)?(?P<job>[0-9a-f]{8})\s+CREATED\b")
+
+
 class RayStatus:
     """Totals and demands of the last table."""
 
-    triggers = (" CPU", " GPU", "pending placement groups", "pending tasks/actors")
+    triggers = (" CREATED", " CPU", " GPU", "pending placement groups", "pending tasks/actors")
 
     def __init__(self) -> None:
         self._totals: dict[str, tuple[float, Line]] = {}
         self._demands: list[Line] = []
+        self.created: list[tuple[str, Line]] = []
+        """Placement groups that `ray list placement-groups` shows as made, by name or id and job."""
 
     def take(self, line: Line) -> bool:
         usage = _USAGE.match(line.text)
         if usage:
             self._totals[usage["name"]] = float(usage["total"][:9]), line
+        elif (group := _CREATED.match(line.text)) and len(self.created) < 100:
+            self.created.append((f"{group['name'] or group['id']} of job {group['job']}", line))
         elif _DEMAND.match(line.text) and len(self._demands) < 100:
             self._demands.append(line)
         return False
