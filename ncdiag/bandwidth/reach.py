@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ncdiag.bandwidth import agent, worker
-from ncdiag.fleet import keeper
+from ncdiag.fleet import keeper, over_ssh
 from ncdiag.fleet.base import FleetError
 from ncdiag.fleet.leash import Leash
 from ncdiag.fleet.remote import INTERPRETERS
@@ -163,6 +163,8 @@ class Way:
 
 def local_python(given: str | None) -> str:
     """The interpreter with torch on this machine. Raises FleetError."""
+    if given and shutil.which(given) is None:
+        raise FleetError(f"--python {given}: no such program here")
     candidates = [given] if given else [sys.executable, *filter(None, (shutil.which(name) for name in INTERPRETERS))]
     for python in dict.fromkeys(candidates):
         if python == sys.executable and importlib.util.find_spec("torch"):
@@ -248,5 +250,5 @@ def ways(
 
         return ray_ways(rest, python, environment)
     raise FleetError(
-        f"--nodes {nodes}: ncdiag bandwidth runs on local, ssh:NODESET, ssh:@HOSTFILE, slurm, slurm:JOBID, ray or ray:ADDRESS"
+        f"--nodes {nodes}: {over_ssh(nodes)}ncdiag bandwidth runs on local, ssh:NODESET, ssh:@HOSTFILE, slurm, slurm:JOBID, ray or ray:ADDRESS"
     )

@@ -52,6 +52,10 @@ def _half(row: Row | None) -> str:
     return f"  {fixed(row.time_s * 1e6, 7)}  {fixed(row.algbw, 6)}  {fixed(row.busbw, 6)}  {wrong:>6}"
 
 
+NAMED = 4
+"""So many sizes are named one by one."""
+
+
 def scatter(rows: Sequence[Row]) -> str:
     """One line where the confidence interval of a mean is wide, so that its figure is not taken for a sharp one; empty: of none."""
     wide = [row for row in rows if row.half_width_s is not None and row.half_width_s > WIDE * row.time_s]
@@ -59,8 +63,9 @@ def scatter(rows: Sequence[Row]) -> str:
         return ""
     worst = max(wide, key=lambda row: (row.half_width_s or 0.0) / row.time_s)
     share = (worst.half_width_s or 0.0) / worst.time_s
-    sizes = ", ".join(str(size) for size in sorted({row.size_bytes for row in wide}))
-    return f"# the means of {sizes} B scatter: up to ±{share:.0%} with 95 % confidence; a longer --seconds, or a machine at rest, narrows it\n"
+    found, every = sorted({row.size_bytes for row in wide}), {row.size_bytes for row in rows}
+    sizes = f"{', '.join(map(str, found))} B" if len(found) <= NAMED else f"{len(found)} of {len(every)} sizes"
+    return f"# the means of {sizes} scatter: up to ±{share:.0%} with 95 % confidence; a longer --seconds, or a machine at rest, narrows it\n"
 
 
 def spread(rows: Sequence[Row]) -> str:

@@ -9,7 +9,8 @@ from ncdiag.fleet.base import Fleet, FleetError, Request
 _PART = re.compile(r",(?=(?:ssh|ray|slurm|k8s|file):|local(?:,|$))")
 """Where another kind of fleet begins."""
 
-__all__ = ["Fleet", "FleetError", "Request", "open_fleet"]
+KINDS = ("local", "ssh", "ray", "slurm", "k8s", "file")
+__all__ = ["KINDS", "Fleet", "FleetError", "Request", "open_fleet", "over_ssh"]
 
 
 def open_fleet(spec: str, *, ssh_user: str | None = None, ssh_config: str | None = None) -> Fleet:
@@ -40,9 +41,15 @@ def open_fleet(spec: str, *, ssh_user: str | None = None, ssh_config: str | None
 
         return FileFleet([path for path in rest.split(",") if path])
     raise FleetError(
-        f"--nodes {spec}: not a fleet; use local, ssh:NODESET, ssh:@HOSTFILE, ray, ray:ADDRESS, slurm, slurm:JOBID, "
+        f"--nodes {spec}: {over_ssh(spec) or 'not a fleet; '}use local, ssh:NODESET, ssh:@HOSTFILE, ray, ray:ADDRESS, slurm, slurm:JOBID, "
         "k8s:NAMESPACE/SELECTOR or file:SNAPSHOT"
     )
+
+
+def over_ssh(spec: str) -> str:
+    """The way out for names of hosts that stand alone, as `ssh:gpu01` without its `ssh:`, with what goes on behind it; empty for anything else."""
+    names = all(one and "/" not in one and ":" not in one for one in spec.split(",")) and spec not in KINDS
+    return f"no kind of fleet is named; for hosts over SSH write --nodes ssh:{spec}. Else " if names else ""
 
 
 def _of_one_kind(spec: str) -> str:

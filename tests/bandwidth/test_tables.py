@@ -122,4 +122,6 @@ def test_a_table_without_out_of_place() -> None:
 def test_means_that_scatter_are_told() -> None:
     wide = [row(size_bytes=1024, half_width_s=4e-4), row(size_bytes=8, half_width_s=2e-4), row(half_width_s=1e-4)]
     assert tables.scatter(wide).startswith("# the means of 8, 1024 B scatter: up to ±40% with 95 % confidence;")
+    many = [row(size_bytes=8 << number, half_width_s=4e-4 if number else 0.0) for number in range(7)]
+    assert tables.scatter(many).startswith("# the means of 6 of 7 sizes scatter: up to ±40%")
     assert tables.scatter([row(), row(half_width_s=None), row(time_s=0.0, half_width_s=0.0)]) == ""

@@ -147,10 +147,20 @@ def test_kinds_are_not_mixed(spec: str, kinds: str) -> None:
 
 @pytest.mark.parametrize("spec", ["ssh:", "ssh:gpu01!gpu01", "ssh:@/dev/null", "gpu01", "local:x", "pbs:1"])
 def test_what_names_nothing(spec: str) -> None:
-    with pytest.raises(FleetError, match="names no node|not a fleet"):
+    with pytest.raises(FleetError, match="names no node|not a fleet|no kind of fleet"):
         open_fleet(spec)
 
 
 def test_standard_input_is_no_snapshot() -> None:
     with pytest.raises(FleetError, match="file:-: standard input is not read here; save it to a file"):
         open_fleet("file:-").collect(Request([]), lambda node, probe: None)
+
+
+@pytest.mark.parametrize("spec, advised", [
+    ("gpu01", True), ("gpu[01-16]", True), ("gpu01,gpu02", True), ("192.0.2.7", True),
+    ("ssh", False), ("ssh:", False), ("/tmp/hosts", False), ("host:gpu01", False), ("k8s", False), ("", False),
+])  # fmt: skip
+def test_hosts_without_the_kind_of_their_fleet(spec: str, advised: bool) -> None:
+    with pytest.raises(FleetError) as raised:
+        open_fleet(spec)
+    assert (f"for hosts over SSH write --nodes ssh:{spec}. Else use local" in str(raised.value)) is advised
