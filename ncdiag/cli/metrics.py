@@ -101,6 +101,7 @@ def serve(
     found = registry(_chosen(values), every_s=every_min * 60 if every_min else None, watch=True, say=said.append)
     for line in said:
         print(line, file=sys.stderr)
+    _must_be_address(listen)
     try:
         server, _ = start_http_server(
             port,
@@ -212,3 +213,12 @@ def dashboard(output: str | None) -> int:
 
     write_result(made(), output)
     return Exit.OK
+
+
+def _must_be_address(listen: str) -> None:
+    """Raises click.UsageError for ADDRESS:PORT in one word, with the way out."""
+    address, colon, port = listen.rpartition(":")
+    if colon and ":" not in address and port.isdecimal():
+        raise click.UsageError(
+            f"--listen {listen}: the address alone, and the port apart: --listen {address or '0.0.0.0'} --port {port}"
+        )

@@ -91,3 +91,17 @@ def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize("arguments", [["--engine", "file:///etc/passwd"], ["--findings", "x", "--preflight"]])
 def test_wrong_options_are_refused(arguments: list[str], tmp_path: Path) -> None:
     assert CliRunner().invoke(cli, ["metrics", "textfile", "-o", str(tmp_path / "f"), *arguments]).exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("listen", "advice"),
+    [("203.0.113.9:9100", "--listen 203.0.113.9 --port 9100"), (":9100", "--listen 0.0.0.0 --port 9100")],
+)
+def test_an_address_with_its_port_is_taken_apart(listen: str, advice: str) -> None:
+    done = CliRunner().invoke(cli, ["metrics", "serve", "--listen", listen])
+    assert done.exit_code == 2 and f"--listen {listen}: the address alone" in done.output and advice in done.output
+
+
+def test_an_address_of_another_machine_is_one_line() -> None:
+    done = CliRunner().invoke(cli, ["metrics", "serve", "--listen", "203.0.113.9", "--port", "0"])
+    assert done.exit_code == 2 and "cannot listen on 203.0.113.9 port 0" in done.output
