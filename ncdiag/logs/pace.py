@@ -36,7 +36,7 @@ class _Run:
 class Pace:
     """Steps of each run by metric. A run begins where the count of steps goes back, or with its source."""
 
-    triggers = ("tokens/s", "tok/s", "tps", "samples/s", "samples per s", "step_time", "step time", "elapsed time per iteration", "TFLOP", "tflops", "iteration time", "iter_time")  # fmt: skip
+    triggers = ("tokens/s", "tok/s", " tps", "samples/s", "samples per s", "step_time", "step time", "elapsed time per iteration", "TFLOP", "tflops", "iteration time", "iter_time")  # fmt: skip
 
     def __init__(self) -> None:
         self._runs: dict[str, list[_Run]] = {}

@@ -41,7 +41,7 @@ HOSTS_LIMIT = 1000
 class Ports:
     """All attempts to connect, and what policies let in."""
 
-    triggers = ("nc: ", "Ncat: ", "curl: (", "* Connected", "* connect to", "/dev/tcp/", " port [", "(UNKNOWN) [", ") open", "Nmap scan report", "/tcp ", "NetworkPolicy", "telnet ", "nc ", "ncat ", "netcat ", "init_method=", "rdzv", "MASTER_ADDR=", "master_addr", "master-addr", "isolated for ingress", "Allowing ingress traffic")  # fmt: skip
+    triggers = ("nc: ", "Ncat: ", "curl: (", "* Connected", "* connect to", "/dev/tcp/", " port [", "(UNKNOWN) [", ") open", "Nmap scan report", "/tcp ", "NetworkPolicy", "telnet ", " nc ", "ncat ", "netcat ", "init_method=", "rdzv", "MASTER_ADDR=", "master_addr", "master-addr", "isolated for ingress", "Allowing ingress traffic")  # fmt: skip
 
     def __init__(self) -> None:
         self._answers: dict[str, tuple[str, Line]] = {}

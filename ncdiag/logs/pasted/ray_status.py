@@ -19,7 +19,7 @@ _CREATED = re.compile(r"^\s*\d+\s+(?P<id>[0-9a-f]{28,40})\s+(?:(?P<name>\S+)\s+)
 class RayStatus:
     """Totals and demands of the last table."""
 
-    triggers = (" CREATED", " CPU", " GPU", "pending placement groups", "pending tasks/actors")
+    triggers = (" CREATED", ".0 CPU", ".0 GPU", "pending placement groups", "pending tasks/actors")
 
     def __init__(self) -> None:
         self._totals: dict[str, tuple[float, Line]] = {}
