@@ -12,6 +12,15 @@ from ncdiag.model import SCHEMA
 TEXT_LIMIT = 4000
 """Characters of one answer that the record keeps; head and tail."""
 
+_MEANS = {
+    "failed": "a remedy did not work",
+    "repaired": "it was changed and the check after it holds",
+    "to-prove": "it was changed, and somebody must see that it helped",
+    "to-do": "something waits for a person",
+    "incomplete": "something could not be looked at or was not answered",
+    "clear": "all was looked at, nothing is to be done",
+}
+
 _CONFIRMS = ("fail", "warn", "unmet", "yes")
 
 
@@ -123,7 +132,7 @@ def as_markdown(record: Record) -> str:
         f"- playbook: `{record.playbook}`",
         f"- nodes: `{record.nodes}`",
         f"- started: {record.started_at} ({mode})",
-        f"- result: **{record.result}**. {record.ended}",
+        f"- result: **{record.result}**, {_MEANS[record.result]}. {record.ended}",
         "",
         "| step | looked at | outcome |",
         "| --- | --- | --- |",

@@ -11,6 +11,7 @@ from typing import Protocol
 
 from ncdiag.model import Status
 from ncdiag.playbook.actions import Inputs, Prepared, Refused, prepare
+from ncdiag.playbook.ending import ending_at, ending_of
 from ncdiag.playbook.evidence import fold, judge, seen_in, verify_text, worst
 from ncdiag.playbook.marks import PlaybookError
 from ncdiag.playbook.record import Record, Taken, shorten
@@ -80,8 +81,7 @@ class Walk:
             self.progress(f"{playbook.name}/{taken.id}: {taken.outcome}{' - ' + taken.note if taken.note else ''}")
             kind, _, name = taken.goto.partition(":")
             if kind == "stop" or (kind == "playbook" and name in seen):
-                why = "was the last step" if kind == "stop" else f"leads back to {name}, which was walked already"
-                record.ended = f"{playbook.name}/{taken.id} ({taken.outcome}) {why}."
+                record.ended = ending_at(taken, back_to=name)
                 return record
             if kind == "playbook":
                 seen.add(name)
@@ -95,7 +95,7 @@ class Walk:
                 place = [step.id for step in playbook.steps].index(name)
             else:
                 place += 1
-        record.ended = f"The last step of {playbook.name} was taken."
+        record.ended = ending_of(record, playbook.name)
         return record
 
     def _of_cause(self, cause: str | None, seen: set[str]) -> str:

@@ -9,7 +9,7 @@ import pytest
 
 from ncdiag.model import NodeFacts, Snapshot
 from ncdiag.playbook.actions import Inputs, Prepared
-from ncdiag.playbook.evidence import judge
+from ncdiag.playbook.evidence import in_words, judge
 from ncdiag.playbook.lint import proved
 from ncdiag.playbook.loader import load, names
 from ncdiag.playbook.record import Record, Seen, Taken, as_markdown, shorten
@@ -258,6 +258,31 @@ def test_the_record_as_json_and_markdown(bench: Bench) -> None:
     assert text.startswith("# ncdiag playbook: Demo\n")
     assert "dry run, nothing was changed" in text
     assert "| demo/flag | probe demo-flag | fail |" in text
+
+
+def test_the_record_says_in_words_how_it_ended_and_what_was_seen(bench: Bench) -> None:
+    (bench.books / "other.yaml").write_text(OTHER.replace("    then: playbook:demo\n", ""))
+    dry = bench.walk()
+    assert dry.ended == "The walk came to the end of other; nothing was changed."
+    assert "result: **to-do**, something waits for a person. The walk came" in as_markdown(dry)
+    (bench.books / "demo.yaml").write_text(BOOK.replace("then: {applied: stop}", "then: stop"))
+    assert bench.walk().ended == "The walk ended at demo/unset: this remedy is only shown, it was not carried out."
+    assert bench.walk(apply=True, person=Confirms(True)).ended.endswith("this remedy was carried out.")
+    assert bench.walk().ended.endswith("with the outcome ok: the playbook looks no further then.")
+
+
+@pytest.mark.parametrize(
+    ("observed", "words"),
+    [
+        ({"synchronised": False, "offset_s": None, "max": 1.5}, "synchronised: no, offset s: not known, max: 1.5"),
+        ([1, "x", True], "1, x, yes"),
+        ({"ports": [1, 2], "by": {"a": []}}, "ports: (1, 2), by: (a: none)"),
+        ("as it is", "as it is"),
+        (0, "0"),
+    ],
+)
+def test_what_was_seen_is_no_python(observed: object, words: str) -> None:
+    assert in_words(observed) == words
 
 
 def test_evidence_cannot_break_out_of_the_ticket() -> None:
