@@ -10,6 +10,7 @@ on without a guard, and its end (ncdiag is gone) means `term`, later `kill`. It 
 from __future__ import annotations
 
 import ctypes
+import errno
 import json
 import os
 import select
@@ -89,6 +90,27 @@ def named_sockets() -> dict[str, str]:
     return found
 
 
+def refusal(program: str, error: OSError) -> str:
+    """Why the system did not start `program`, with the way out."""
+    if isinstance(error, FileNotFoundError) and "/" not in program:
+        return f"it is not in PATH; activate the environment that has it, or give its whole path (.../bin/{program})"
+    if isinstance(error, FileNotFoundError) and os.path.exists(program):
+        return "the interpreter that its first line (#!) names is not there; give that line one that is, or run it with one"
+    if isinstance(error, FileNotFoundError):
+        return (
+            "there is no such file; look at the path, or activate the environment that has it and give its name alone"
+        )
+    if isinstance(error, PermissionError) and os.path.isdir(program):
+        return "it is a folder; give the program in it"
+    if isinstance(error, PermissionError):
+        return f"{error.strerror}; make it executable (chmod +x), or run it with its interpreter"
+    if error.errno == errno.ENOEXEC:
+        return (
+            "it has no first line with an interpreter (#!) and is no program; run it with its interpreter: sh, python"
+        )
+    return str(error.strerror)
+
+
 class Guard:
     def __init__(self, control: int, status: int, command: list[str]) -> None:
         self.control, self.status = control, status
@@ -124,7 +146,7 @@ class Guard:
         try:
             os.execvp(command[0], command)
         except OSError as error:
-            os.write(tell, f"cannot run {command[0]}: {error.strerror}".encode())
+            os.write(tell, f"cannot run {command[0]}: {refusal(command[0], error)}".encode())
             os._exit(127)
 
     def alive(self) -> list[int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import json
 import os
 import subprocess
@@ -30,6 +31,8 @@ from ncdiag.hang.content import DumpContent
 from ncdiag.hang.verdict import Verdict
 from ncdiag.host import Host, HostError
 from ncdiag.model import SCHEMA, Finding, RankState, Status
+from ncdiag.processes import family
+from ncdiag.processes.machine import Machine
 from ncdiag.report import bringup as report
 
 HOOK_S = 30.0
@@ -71,6 +74,10 @@ class Session:
         ways = bool(command_line) + (attach is not None) + (in_ray is not None)
         if ways > 1 or (ways == 0 and not follow):
             raise SessionError("give one of: -- COMMAND…, --attach PID, --ray, or log files with --follow")
+        if in_ray is not None and importlib.util.find_spec("ray") is None:
+            raise SessionError(
+                "--ray needs Ray in ncdiag's own environment: pip install 'ncdiag[ray]' with the cluster's version"
+            )
         self._stall_after_s, self._timeout_s, self._on_stall = stall_after_s, timeout_s, on_stall
         self._bundle, self._hook, self._timeline_file, self._color = bundle, hook, timeline, color
         self._follow = tuple(os.path.abspath(path) for path in follow)
@@ -108,10 +115,12 @@ class Session:
         if self._attach is None:
             return command.read(command_line, os.environ)
         try:
-            return engine_of(self._attach)
+            return engine_of(family.checked(Machine(Host()), self._attach))
+        except family.FamilyError as error:
+            raise SessionError(str(error)) from None
         except HostError:
             raise SessionError(
-                f"no process {self._attach} here that may be looked at; run ncdiag as root or as its user"
+                f"process {self._attach} may not be looked at by this user; run ncdiag as root or as its user"
             ) from None
 
     def __enter__(self) -> Session:

@@ -45,7 +45,7 @@ def find(host: Host, pids: Iterable[int]) -> Family:
     """The families of all `pids` together. Raises FamilyError when a pid is no process here."""
     machine = Machine(host)
     family: Family = {}
-    tops = dict.fromkeys(machine.top(seed) for pid in pids for seed in _seeds(machine, _checked(machine, pid)))
+    tops = dict.fromkeys(machine.top(seed) for pid in pids for seed in _seeds(machine, checked(machine, pid)))
     for top in tops:
         _add(machine, family, top)
     for proc in list(_allies(machine, family)):
@@ -54,7 +54,8 @@ def find(host: Host, pids: Iterable[int]) -> Family:
     return family
 
 
-def _checked(machine: Machine, pid: int) -> int:
+def checked(machine: Machine, pid: int) -> int:
+    """`pid`, where a process here has it. Raises FamilyError, which says what became of it."""
     if pid in machine.processes:
         return pid
     inside = [other for other in machine.processes if _inner_pid(machine.host, other) == pid]

@@ -381,8 +381,10 @@ def test_log_files_alone_show_where_a_start_stands(tmp_path: Path) -> None:
     ("arguments", "message"),
     [
         ([], "give one of"),
-        (["--attach", "999999999"], "no process 999999999"),
-        (["--", "/nonexistent/vllm"], "cannot run /nonexistent/vllm"),
+        (["--attach", "999999999"], "no process 999999999 here: it has ended, or the number is from another container"),
+        (["--", "/nonexistent/vllm"], "cannot run /nonexistent/vllm: there is no such file; look at the path"),
+        (["--", "no-such-engine", "serve", "m"], "it is not in PATH; activate the environment that has it"),
+        (["--", "/etc"], "it is a folder"),
         (["--nodes", "slurm:1", "--", "true"], "bringup watches local and ssh"),
         (["--format", "json", "--", "true"], "needs -o FILE or --quiet-child FILE"),
     ],
@@ -390,3 +392,24 @@ def test_log_files_alone_show_where_a_start_stands(tmp_path: Path) -> None:
 def test_mistakes_are_one_line(arguments: list[str], message: str) -> None:
     done = ncdiag("--no-preflight", *arguments)
     assert done.returncode == 2 and message in done.stderr and "Traceback" not in done.stderr
+
+
+def test_without_ray_there_is_no_cluster_to_watch_and_the_way_to_it_is_said(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['ray'] = None\n")
+    done = ncdiag("--ray", environment={"PYTHONPATH": str(tmp_path)})
+    assert done.returncode == 2 and "pip install 'ncdiag[ray]'" in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("first_line", "mode", "message"),
+    [
+        ("#!/nonexistent/python\n", 0o755, "the interpreter that its first line (#!) names is not there"),
+        ("#!/bin/sh\n", 0o644, "make it executable (chmod +x)"),
+    ],
+)
+def test_a_script_that_cannot_run_is_told_why(tmp_path: Path, first_line: str, mode: int, message: str) -> None:
+    script = tmp_path / "start"
+    script.write_text(first_line)
+    script.chmod(mode)
+    done = ncdiag("--no-preflight", "--", str(script))
+    assert done.returncode == 2 and message in " ".join(done.stderr.split()), done.stderr

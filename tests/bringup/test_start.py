@@ -137,5 +137,5 @@ def test_shared_memory_of_a_killed_process_is_removed_and_other_memory_is_not(tm
 
 
 def test_a_command_that_cannot_run_is_one_sentence() -> None:
-    with pytest.raises(StartError, match="cannot run /nonexistent/vllm: No such file"):
+    with pytest.raises(StartError, match="cannot run /nonexistent/vllm: there is no such file"):
         Child(["/nonexistent/vllm", "serve"], lambda stderr, data: None)
