@@ -84,7 +84,7 @@ def _name_variables(command: click.Command, path: str) -> None:
 )
 @click.version_option(__version__, prog_name="ncdiag")
 @click.option("-v", "--verbose", count=True, help="Say more; with an error, show where it came from.")
-@click.option("-q", "--quiet", is_flag=True, help="No progress, no advice: the result only.")
+@click.option("-q", "--quiet", is_flag=True, help="No progress, no notes on the way: the result only.")
 @click.option(
     "--color",
     type=click.Choice(["auto", "always", "never"]),

@@ -31,8 +31,10 @@ def choose_probes(folders: Sequence[str], only: Sequence[str], skip: Sequence[st
     except FileNotFoundError as error:
         raise click.UsageError(str(error)) from None
     except KeyError as error:
-        hint = did_you_mean(error.args[0], everything) or f"; there are: {', '.join(everything)}"
-        raise click.UsageError(f"no probe is called {error.args[0]}{hint}") from None
+        name = error.args[0]
+        alike = [other for other in everything if set(name.split("-")) & set(other.split("-"))] or everything
+        hint = did_you_mean(name, everything) or f"; there are: {', '.join(alike)}"
+        raise click.UsageError(f"no probe is called {name}{hint}") from None
     if not chosen and not chosen.broken:
         raise click.UsageError("--only and --skip leave no probe")
     return everything, chosen

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 from dataclasses import replace
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
@@ -14,6 +14,7 @@ from ncdiag.cli.options import FORMATS, fail_on_option, node_options, output_opt
 from ncdiag.cli.reach import reach_options
 from ncdiag.cli.showing import write_findings
 from ncdiag.reach.members import WANTED, Wanted
+from ncdiag.registry import ProbeSet
 from ncdiag.sizing import fits
 
 
@@ -45,6 +46,8 @@ def command(
     gc.disable()  # facts and findings stay to the end and hold no cycles: they need not be walked again and again
     plan = plan_of(options)
     everything, chosen = choose_probes(options["folders"], options["only"], options["skip"])
+    if not (active or chosen.broken or any(probe.judge for probe in chosen.values())):
+        _refuse(everything, chosen)
     wanted = Wanted(plan.ports, budget_s)
     fleet = live_nodes(options, wanted) if active else None
     collected = everything.chosen((*chosen, *WANTED), ()) if active else chosen
@@ -56,4 +59,15 @@ def command(
         findings += reach(everything, snapshot, fleet, wanted, obj["quiet"])
     return write_findings(
         "preflight", snapshot, findings, obj, fail_on=fail_on, format_=format_, output=output, show_all=show_all
+    )
+
+
+def _refuse(everything: ProbeSet, chosen: ProbeSet) -> NoReturn:
+    """Nothing would be judged, which must not look like nothing found."""
+    names = ", ".join(chosen)
+    judges = ", ".join(probe.id for probe in everything.values() if probe.judge and set(probe.needs) & set(chosen))
+    collects = "only collects" if len(chosen) == 1 else "only collect"
+    raise click.UsageError(
+        f"{names} {collects} what others judge ({judges or 'none here'}); see what it is with: ncdiag collect"
+        + "".join(f" --only {name}" for name in chosen)
     )

@@ -106,6 +106,9 @@ def test_no_planted_secret_leaves(tmp_path: Path) -> None:
     [
         (["preflight", "--only", "shn"], "did you mean shm?"),
         (["preflight", "--only", "clock", "--skip", "clock"], "--only and --skip leave no probe"),
+        (["preflight", "--only", "gpus"], "gpus only collects what others judge (gpu-clocks,"),
+        (["preflight", "--only", "gpus", "--only", "interfaces"], "ncdiag collect --only gpus --only interfaces"),
+        (["preflight", "--only", "gpu-count"], "there are: gpu-clocks, gpu-health, gpu-p2p, gpu-xid"),
         (["reach", "--nodes", "ssh:gpu[01-02]", "--interface", ""], "the name of an interface is missing"),
         (["preflight", "--nodes", "file:/no/such"], "no such file"),
         (["preflight", "--nodes", "moon:1"], "not a fleet"),
