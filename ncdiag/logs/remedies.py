@@ -99,7 +99,7 @@ NEXT: dict[str, tuple[str, ...]] = {
     ),
     "bootstrap-blocked-firewall": (
         _FACTS,
-        "a connection test between the nodes on a random high port: ncdiag preflight",
+        "who reaches whom on high ports too: ncdiag reach --nodes ssh:NODES",
     ),
     "bootstrap-peer-unreachable": (_NODES, "ip route get PEER and ss -tanp on both nodes"),
     "socket-ifname-wrong": ("ip -br addr on both nodes", _INFO),
