@@ -12,6 +12,7 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
+from ncdiag.bandwidth.limit import Limit
 from ncdiag.bandwidth.reach import LOADER, Line, Way, sources
 from ncdiag.fleet.base import FleetError
 from ncdiag.fleet.ray import connect, node_names
@@ -114,7 +115,7 @@ class RayLine:
         os.close(self._reader)
 
 
-def ray_ways(address: str, python: str | None, environment: Mapping[str, str]) -> list[Way]:
+def ray_ways(address: str, python: str | None, environment: Mapping[str, str], limit: Limit) -> list[Way]:
     """One way for every GPU (or node, where there are none) of the cluster. Raises FleetError when Ray has given the GPUs away."""
     ray = connect(address or "auto")
     ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -124,7 +125,7 @@ def ray_ways(address: str, python: str | None, environment: Mapping[str, str]) -
     bundles: list[dict[str, float]] = [{"GPU": 1} for info in alive for _ in range(gpus[info["NodeID"]])]
     if not bundles:
         bundles = [{"CPU": 0.01} for _ in alive]
-    group = _placement(ray, bundles, spread=not any(gpus.values()))
+    group = _placement(ray, bundles, limit.left(READY_S), spread=not any(gpus.values()))
     addresses = {info["NodeID"]: info["NodeManagerAddress"] for info in alive}
     carried = {
         name: value for name, value in environment.items() if name != "CUDA_VISIBLE_DEVICES"
@@ -150,12 +151,12 @@ def ray_ways(address: str, python: str | None, environment: Mapping[str, str]) -
     return [way(index) for index in order]
 
 
-def _placement(ray: Any, bundles: list[dict[str, float]], spread: bool) -> Any:
+def _placement(ray: Any, bundles: list[dict[str, float]], within_s: float, spread: bool) -> Any:
     from ray.util.placement_group import placement_group, remove_placement_group
 
     group = placement_group(bundles, strategy="STRICT_SPREAD" if spread else "PACK")
     try:
-        ray.get(group.ready(), timeout=READY_S)
+        ray.get(group.ready(), timeout=within_s)
     except ray.exceptions.GetTimeoutError:
         remove_placement_group(group)
         free = ray.available_resources().get("GPU", 0)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ncdiag.bandwidth import agent, worker
+from ncdiag.bandwidth.limit import Limit
 from ncdiag.fleet import keeper, over_ssh
 from ncdiag.fleet.base import FleetError
 from ncdiag.fleet.leash import Leash
@@ -235,7 +236,7 @@ def srun(job: str, python: str | None, environment: Mapping[str, str]) -> list[W
 
 
 def ways(
-    nodes: str, python: str | None, environment: Mapping[str, str], user: str | None, config: str | None
+    nodes: str, python: str | None, environment: Mapping[str, str], user: str | None, config: str | None, limit: Limit
 ) -> list[Way]:
     """The agents that `--nodes` means. Raises FleetError."""
     kind, _, rest = nodes.partition(":")
@@ -248,7 +249,7 @@ def ways(
     if kind == "ray":
         from ncdiag.bandwidth.actors import ray_ways
 
-        return ray_ways(rest, python, environment)
+        return ray_ways(rest, python, environment, limit)
     raise FleetError(
         f"--nodes {nodes}: {over_ssh(nodes)}ncdiag bandwidth runs on local, ssh:NODESET, ssh:@HOSTFILE, slurm, slurm:JOBID, ray or ray:ADDRESS"
     )

@@ -170,7 +170,9 @@ def command(
         wanted = _wanted(options)
         environment = {name: value for name, value in os.environ.items() if name.startswith(CARRIED)}
         environment.update(read_env_file(options["env_file"]))
-        agents = ways(options["nodes"], options["python"], environment, options["ssh_user"], options["ssh_config"])
+        agents = ways(
+            options["nodes"], options["python"], environment, options["ssh_user"], options["ssh_config"], limit
+        )
         report = measure(
             agents,
             wanted,
