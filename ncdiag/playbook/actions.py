@@ -150,7 +150,9 @@ def _end(action: EndProcess, given: str | None) -> Prepared:
             os.close(handle)
         return f"process {pid} ended after SIGTERM: {command}"
 
-    return Prepared(f"SIGTERM to process {pid}: {command}", f"none but to start it again: {command}", apply)
+    return Prepared(
+        f"SIGTERM to process {pid}: {command}", f"There is no undo but to start it again with {command}", apply
+    )
 
 
 def _ancestors() -> set[int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -109,6 +110,24 @@ def test_no_sentence_is_cut_by_a_comment(name: str) -> None:
     """` #` ends a plain YAML value without a word."""
     lines = (ROOT / "playbooks" / f"{name}.yaml").read_text().splitlines()
     assert not [line for line in lines if re.search(r"\S\s+#", line) and not re.search(r"['\"].*#.*['\"]", line)]
+
+
+@pytest.mark.parametrize("name", names())
+def test_every_undo_is_a_command_that_can_be_typed_or_a_sentence(name: str) -> None:
+    """OLD_VALUE in capitals is filled in by the person; prose behind a command is what a hurried person types too."""
+    prose = {"with", "of", "on", "the", "and", "again", "it", "that", "or", "none"}
+    for step in load(name).steps:
+        if not isinstance(step, RemedyStep):
+            continue
+        if step.undo[0].isupper():
+            assert step.undo.endswith(".") and not step.undo.startswith("None"), step.undo
+        else:
+            words = shlex.split(step.undo)
+            assert not prose & set(words) and not step.undo.endswith(".") and ";" not in step.undo, step.undo
+            assert words[0] in _UNDOES, f"{words[0]} is no program of an undo known here"
+
+
+_UNDOES = set("kill kubectl mount nvidia-smi ray rmmod sysctl systemctl tuned-adm umount".split())
 
 
 def test_the_commands_of_ncdiag_that_they_name_exist() -> None:
