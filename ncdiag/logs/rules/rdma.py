@@ -37,6 +37,8 @@ RULES = (
          "RDMA packets to {peer} are not acknowledged (status 12, retry exceeded)",
          r"Got completion(?: from peer (?P<peer>[\w.:\[\]-]+?)<\d+>)? with (?:error |status=)(?:\w+\()?12\b.*?(?:hca (?P<device>\S+))?$|[Rr]etry count(?:er)? exceeded|RETRY_EXC_ERR|Failed status 12\b",
          remedy="check the path between the two devices: port state, same fabric and VLAN, GID index, MTU; test with ib_write_bw between exactly these two"),
+    rule("roce-gid-wrong", Says.HINT, ("localGid fe80", "remoteGidsfe80", "remoteGids fe80"), "what is not acknowledged goes from GID {gid} to {other}: a link-local address leads to no other IP network", r"with (?:error |status=)(?:\w+\()?12\b[^\n]*?localGid ?(?P<gid>[0-9a-f:.]+) remoteGids ?(?P<other>[0-9a-f:.]+)",
+         remedy="unset NCCL_IB_GID_INDEX (2.21 and later choose by themselves) or set the index of the routable RoCE v2 GID of each device (show_gids)"),
     rule("ib-path-unreachable", Says.HINT, ("Got completion",), "RDMA receiver not ready at {peer} (status 13)", r"Got completion(?: from peer (?P<peer>[\w.:\[\]-]+?)<\d+>)? with (?:error |status=)(?:\w+\()?13\b", candidates=("rank-stuck-outside-collective",)),
     rule("mtu-mismatch", Says.HINT, ("Got completion", "LOC_LEN_ERR"), "an RDMA message did not fit (status 1, local length): the two ends' MTU may differ", r"with (?:error |status=)(?:\w+\()?1\b|LOC_LEN_ERR", candidates=("collective-desync",)),
     rule("rdma-memory-registration", Says.HINT, ("Got completion",), "an RDMA operation broke a memory protection (status 4 or 10): registration, ACS or GPUDirect", r"with (?:error |status=)(?:\w+\()?(?:4|10)\b", candidates=("gdr-disabled", "ib-path-unreachable")),

@@ -56,6 +56,10 @@ RULES = (
     rule("framework-version-bug", Says.HINT, ("RayChannelTimeoutError", "RayChannelError", "Timed out waiting for object available to read"), "Ray's compiled graph timed out", candidates=("rank-stuck-outside-collective",)),
     # --- settings
     rule("env-unknown-or-invalid", Says.NAMED, ("Invalid value",), "{name}={value} is not a value that NCCL reads; it uses its default", r"Invalid value (?P<value>\S+) for (?P<name>NCCL_\w+|\w+), using default", condition=True),
+    rule("env-unknown-or-invalid", Says.NAMED, ("nvalid value", "nvalid Value"), "{name} has a value that is rejected: {what}",
+         r"(?P<what>[Ii]nvalid [Vv]alue (?:'[^'\n]{0,80}'|\"[^\"\n]{0,80}\"|[^\s:'\"]{1,80}) (?:for|in|of) (?:the )?(?:environment variable:? )?[`'\"]?(?P<name>[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+)[`'\"]?[.,;:]? ?\(?(?i:valid|allowed|supported|expected|must|should|choose|one of)[^\n]{0,120}"
+         r"|[Ii]nvalid value for environment variable:? [`'\"]?(?P<name2>[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+)[^\n]{0,80})", unless=r"using default|libgomp|\b(?:INFO|WARNING|DEBUG)\b|Warning:|raise |NCCL_\w+, ",
+         remedy="one of the values that this release lists, or unset the variable"),
     rule("env-unknown-or-invalid", Says.NAMED, ("Unknown vLLM environment variable detected",), "vLLM does not know variable {name}", r"detected: (?P<name>\w+)", condition=True, unless=r"_SERVICE_(?:HOST|PORT)|_PORT_\d+_(?:TCP|UDP)"),
     rule("env-unknown-or-invalid", Says.STRONG, (": not found", ": command not found"), "a shell takes {name} for a command: $(NAME) names a variable that this container does not have",
          r"\b(?:ba|da|z|k)?sh(?:: line \d+|: \d+)*: (?P<name>[A-Z][A-Za-z0-9]*(?:_[A-Za-z0-9]+)+): (?:command )?not found", remedy="compare the names in the pod's command with the variables that the launcher sets (kubectl exec POD -- env)"),
