@@ -32,12 +32,13 @@ GREW = 2  # times that a count grew, to be work that moves
 _WORK = re.compile(
     r"(?i)\b(?:re)?(?:buil[dt]|load|compil|tokeniz|sav|captur|warm|convert|download|index|preprocess|preparing|cach|sort|shuffl|pack|map|filter|merg|quantiz|autotun|split|unpack|extract|copy|copied|engine|restor)\w*"
 )
-_SECONDS = re.compile(r"\d{3,9}(?:\.\d{1,9})? ?(?:seconds|secs?|s)\b")
-_MINUTES = re.compile(r"\d{1,6}(?:\.\d{1,9})? ?(?:minutes|mins?|hours)\b")
-_UNIT = re.compile(r"\((?P<unit>seconds|secs?|s|minutes|mins?)\)\s*[:=]\s*(?P<n>\d{1,9}(?:\.\d{1,9})?)")
+_SECONDS = re.compile(r"\d{3,9}(?:\.\d{1,20})? ?(?:seconds|secs?|s)\b")
+_MINUTES = re.compile(r"\d{1,6}(?:\.\d{1,20})? ?(?:minutes|mins?|hours)\b")
+_UNIT = re.compile(r"\((?P<unit>seconds|secs?|s|minutes|mins?)\)\s*[:=]\s*(?P<n>\d{1,9}(?:\.\d{1,20})?)")
+_FIGURE = re.compile(r"[:=]\s*\d{3,9}\.\d")
 _CLOCK = re.compile(r"\d{1,3}:\d\d:\d\d\b")
 _BEFORE = re.compile(
-    r"\b(?:took|takes|taken|elapsed(?: time)?|in|after|op|[Tt]ime (?:of|to|for|spent|spent in) [\w ,.-]{1,60})[^\w\n]{0,12}$"
+    r"\b(?:took|takes|taken|elapsed(?: time)?|in|after|op|[Tt]ime (?:of|to|for|spent|spent in) [\w ,.-]{1,60}|(?i:compil\w+|build\w*|loading|warm-?up) time)[^\w\n]{0,12}$"
 )
 """What stands before it. A clock has no such words before it."""
 _NOT = re.compile(
@@ -86,7 +87,8 @@ class Lasting:
         if not seconds or _NOT.search(text) or not (work := _WORK.search(text)):
             return
         if self._longest is None or seconds > self._longest[0]:
-            what = text[work.start() : work.start() + 60].split("(")[0].split(" took")[0].strip(" :.")
+            what = text[work.start() : work.start() + 60].split("(")[0].split(" took")[0]
+            what = _FIGURE.split(what)[0].strip(" :.")
             self._longest = seconds, what, line
 
     def _take_count(self, line: Line) -> None:

@@ -15,6 +15,7 @@ from ncdiag.logs.model import STANDING, Line, speaker
 from ncdiag.logs.own_store import own_stores
 from ncdiag.logs.readers import Readers
 from ncdiag.logs.rules.ray import IDLE, NO_GPU
+from ncdiag.logs.sockets import Row
 from ncdiag.logs.trials import restarts, trials
 from ncdiag.logs.vllm import ORDER, Starts
 from ncdiag.logs.waiters import silent
@@ -237,15 +238,36 @@ def _left_over(signals: Sequence[Signal], readers: Readers) -> Iterator[Signal]:
     for signal in signals:
         holder = readers.sockets.holder(str(signal.where.get("port", ""))) if signal.cause == "port-in-use" else None
         if holder is not None:
-            signal.says = min(signal.says, Says.STRONG)
-            yield Signal(
-                "stale-process",
-                Says.STRONG,
-                f"port {holder.local_port} is held by {holder.process}: an earlier run, if it is none of this one",
-                [holder.line.evidence()],
-                order=signal.order + 1,
-            )
+            yield _of_holder(signal, holder, signals, readers)
             return
+
+
+_PID = re.compile(r"\bpid=(\d{1,9})|^(\d{1,9})/")
+
+
+def _of_holder(taken: Signal, holder: Row, signals: Sequence[Signal], readers: Readers) -> Signal:
+    """Who listens at the port that is taken: ranks of an earlier run where a table of processes shows several of them without their launcher."""
+    pid = _PID.search(holder.process)
+    ranks = readers.processes.ranks_left(int(pid[1] or pid[2])) if pid else {}
+    for signal in signals:
+        if signal.cause == "port-in-use" and signal.where.get("port", holder.local_port) == holder.local_port:
+            signal.says = min(signal.says, Says.STRONG)
+    if ranks:
+        return Signal(
+            "stale-process",
+            Says.STRONG,
+            f"port {holder.local_port} is held by one of {len(ranks)} processes of one program that outlived their launcher (parent 1): an earlier run",
+            [holder.line.evidence(), *[line.evidence() for line in list(ranks.values())[:4]]],
+            {"pid": next(iter(ranks))},
+            order=min(signal.order for signal in signals) - 1,
+        )
+    return Signal(
+        "stale-process",
+        Says.STRONG,
+        f"port {holder.local_port} is held by {holder.process}: an earlier run, if it is none of this one",
+        [holder.line.evidence()],
+        order=taken.order + 1,
+    )
 
 
 def _waited_for_load(signals: Sequence[Signal], readers: Readers) -> Iterator[Signal]:
@@ -350,7 +372,7 @@ def _outcome(
         return
     if slow is not None and starts.ready is not None:
         yield _beside(slow, starts, done)
-    elif long is not None and done is not None and done is readers.life.stepped:
+    elif long is not None and done is not None and (done is readers.life.stepped or _then_stepped(long, readers)):
         yield _beside(long, starts, done)
     elif long is not None and done is None:
         yield replace(long, says=Says.HINT)
@@ -383,6 +405,11 @@ def _under_way(readers: Readers) -> Signal | None:
     """Counted work before a job that has not begun."""
     begun = readers.life.stepped or readers.starts.served or readers.bench.worked
     return readers.lasting.moving() if begun is None else None
+
+
+def _then_stepped(long: Signal, readers: Readers) -> bool:
+    """Whether the first step of a training follows a long piece of work."""
+    return readers.life.first_step.get(long.evidence[0].source, -1.0) > long.order
 
 
 def _beside(slow: Signal, starts: Starts, done: Line | None) -> Signal:

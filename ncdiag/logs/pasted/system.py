@@ -182,6 +182,11 @@ _FILES = re.compile(
 _PARENT = re.compile(
     r"^\s*(?P<pid>\d+)\s+1\s+(?:.*?\s)?(?P<command>VLLM::(?:Worker|EngineCor)\S*|sglang::\S*|pt_main_thread\S*|ray::\S*|.*multiprocessing\.(?:spawn|forkserver)\b).*$"
 )
+_RANK = re.compile(
+    r"^\s*(?:[a-z_][\w.+-]{0,31}\s+)?(?P<pid>\d{1,9})\s+1\s+(?:.*?\s)?(?P<command>(?:\S*/)?(?:python[\d.]*|torchrun|accelerate|deepspeed)\s+\S.*?)\s*$"
+)
+"""A program that may be one rank of several, whose parent is process 1: alone it may be a service."""
+_NUMBERED = re.compile(r"--(?:local|node|global|machine)?[_-]?rank[= ]\d+ ?")
 _STOP = (
     "do_signal_stop",
     "ptrace_stop",
@@ -203,6 +208,8 @@ class Processes:
         self._reading: list[tuple[str, str, Line]] = []
         self.orphans: dict[int, Line] = {}
         """Workers of an engine whose parent is process 1: their own engine is gone."""
+        self._adopted: dict[tuple[str, str], dict[int, Line]] = {}
+        """Source and command line -> processes of it whose parent is process 1."""
         self._parents = False
 
     def take(self, line: Line) -> bool:
@@ -218,12 +225,20 @@ class Processes:
         orphan = _PARENT.match(text) if self._parents else None
         if orphan and len(self.orphans) < 100:
             self.orphans[int(orphan["pid"])] = line
+        elif self._parents and (rank := _RANK.match(text)) and len(self._adopted) < 1000:
+            alike = self._adopted.setdefault((line.source, _NUMBERED.sub("", rank["command"])), {})
+            alike.setdefault(int(rank["pid"]), line)
         return bool(text.strip()) and (
             self._parents or match is not None or re.match(r"^\s*(?:\S+\s+)?\d+\s", text) is not None
         )
 
     def end(self, source: str) -> None:
         self._parents = False
+
+    def ranks_left(self, pid: int) -> dict[int, Line]:
+        """A process and the others of its command line, all of them without their launcher; {} for one that is alone, as services are."""
+        alike = next((found for found in self._adopted.values() if pid in found), {})
+        return alike if len(alike) > 1 else {}
 
     def signals(self) -> Iterator[Signal]:
         if self._stopped:
