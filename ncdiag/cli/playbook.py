@@ -7,7 +7,7 @@ import socket
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -24,6 +24,10 @@ from ncdiag.playbook.schema import RISKS, AskStep, Playbook, RemedyStep
 from ncdiag.playbook.words import in_words
 from ncdiag.report.console import plain
 from ncdiag.suggest import did_you_mean
+
+if TYPE_CHECKING:
+    from ncdiag.playbook.findings import Found
+    from ncdiag.playbook.record import Record
 
 own_folder = click.option(
     "--playbooks",
@@ -93,7 +97,7 @@ def lint_command(chosen: tuple[str, ...], folder: Path | None, folders: tuple[st
     "findings",
     type=InputFile(exists=True, path_type=Path),
     metavar="FINDINGS.json",
-    help="The JSON of preflight, diagnose, hang-dump or bringup: its first cause is taken.",
+    help="The JSON of preflight, diagnose, hang-dump or bringup: its first cause is taken, the others are named.",
 )
 @own_folder
 @click.option("--nodes", default="local", show_default=True, metavar="WHERE", help="Which nodes, as for preflight.")
@@ -186,7 +190,8 @@ def run_command(
     from ncdiag.playbook.targets import Target
 
     told = click.get_current_context().get_parameter_source("nodes") is not click.core.ParameterSource.DEFAULT
-    name = _chosen(name, findings, anywhere=told)
+    ranked = _chosen(name, findings, anywhere=told)
+    name = ranked[0][0]
     env_file: Path | None = options["env_file"]
     target = Target(
         nodes,
@@ -215,8 +220,11 @@ def run_command(
         record = walk.run(proved(name, folder))
     except (FleetError, PlaybookError) as error:
         raise click.UsageError(str(error)) from None
+    record.others = _others(ranked, record, told)
     text = json.dumps(redact.data(record.as_dict()), indent=1) if format_ == "json" else as_markdown(record)
     write_result(text, output)
+    if record.others and not obj["quiet"]:
+        click.echo("\n  ".join([f"{len(record.others)} more, not walked:", *record.others]), err=True)
     return record.exit
 
 
@@ -269,28 +277,41 @@ def _pairs(given: tuple[str, ...], option: str) -> dict[str, str]:
     return pairs
 
 
-def _chosen(name: str | None, findings: Path | None, anywhere: bool) -> str:
-    """The playbook's name: as given, or of the first cause in a result. Raises click.UsageError.
+def _chosen(name: str | None, findings: Path | None, anywhere: bool) -> list[Found]:
+    """What to walk, the first first: as named, or all the causes of a result. Raises click.UsageError.
 
     A cause of another machine is not looked for on this one by accident: that walk would end `clear`. `anywhere`: the
     person named the nodes.
     """
-    from ncdiag.playbook.findings import first_cause
+    from ncdiag.playbook.findings import ranked_causes
 
     if (name is None) == (findings is None):
         raise click.UsageError("give either the NAME of a playbook or --from FINDINGS.json; see: ncdiag playbook list")
     if name is not None:
-        return name
+        return [(name, None)]
     assert findings is not None
     try:
-        cause, node = first_cause(findings)
+        ranked = ranked_causes(findings)
     except ValueError as error:
         raise click.UsageError(str(error)) from None
-    here = socket.gethostname()
+    (cause, node), here = ranked[0], socket.gethostname()
     if node is not None and node != here and not anywhere:
         raise click.UsageError(
             f"{findings}: {cause} was found on {plain(node)}, and this is {here}: give --nodes ssh:{plain(node)}, "
             "or --nodes local to look here all the same"
         )
     click.echo(f"{findings}: {cause}", err=True)
-    return cause
+    return ranked
+
+
+def _others(ranked: list[Found], record: Record, told: bool) -> list[str]:
+    """The commands for what is ranked and was not walked, with the options of this call that are of use to them."""
+    from ncdiag.playbook.findings import commands_for
+
+    here, walked = socket.gethostname(), {record.playbook, *(step.playbook for step in record.steps)}
+    left = [(cause, node) for cause, node in ranked if cause not in walked or not (told or node in (None, here))]
+    given = click.get_current_context().params
+    kept = [("--nodes", "nodes")] * told + [("--playbooks", "folder"), ("--env-file", "env_file")]
+    kept += [("--ssh-user", "ssh_user"), ("--ssh-config", "ssh_config")]
+    options = [word for option, name in kept if given[name] for word in (option, str(given[name]))]
+    return commands_for(left, here, options, told)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shlex
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +15,12 @@ MAX_BYTES = 256 << 20
 _WAY_OUT = "--from takes what preflight, diagnose, hang-dump or bringup wrote with --format json -o FILE"
 
 
-def first_cause(path: Path) -> tuple[str, str | None]:
-    """The first cause that has a playbook, and the node it was found on (None where none is named).
+Found = tuple[str, "str | None"]
+"""A cause, and the node it was found on; None where none is named."""
+
+
+def ranked_causes(path: Path) -> list[Found]:
+    """The causes that have a playbook, the first first, each once a node; never empty.
 
     `causes` come ranked, `findings` from `fail` to `warn` in their order; `triage` where no cause is named. Raises
     ValueError in one sentence.
@@ -37,15 +43,32 @@ def first_cause(path: Path) -> tuple[str, str | None]:
     if not isinstance(data, dict) or data.get("schema") != SCHEMA or not {"causes", "findings"} & set(data):
         raise ValueError(f"{path} is JSON, but no result of schema {SCHEMA} with causes or findings; {_WAY_OUT}")
     ranked = _causes(data) or _findings(data)
-    return next(((cause, node) for cause, node in ranked if exists(cause)), ("triage", None))
+    return [found for found in dict.fromkeys(ranked) if exists(found[0])] or [("triage", None)]
 
 
-def _causes(data: dict[str, Any]) -> list[tuple[str, str | None]]:
+def commands_for(left: Iterable[Found], here: str, options: Sequence[str], anywhere: bool) -> list[str]:
+    """The commands that walk the playbooks of `left`, one a cause and place, with these options.
+
+    `anywhere`: the options name the nodes already; else a cause of another machine than `here` is looked for there.
+    """
+    places: dict[tuple[str, bool], list[str]] = {}
+    for cause, node in left:
+        elsewhere = not anywhere and node not in (None, here)
+        places.setdefault((cause, elsewhere), []).extend([str(node)] * elsewhere)
+    return [
+        shlex.join(
+            ["ncdiag", "playbook", "run", cause, *(["--nodes", f"ssh:{','.join(nodes)}"] if nodes else []), *options]
+        )
+        for (cause, _), nodes in places.items()
+    ]
+
+
+def _causes(data: dict[str, Any]) -> list[Found]:
     entries = [entry for entry in _entries(data, "causes") if entry.get("confidence") in CONFIDENCES]
     return [(str(entry.get("playbook") or entry.get("cause")), _node(entry)) for entry in entries]
 
 
-def _findings(data: dict[str, Any]) -> list[tuple[str, str | None]]:
+def _findings(data: dict[str, Any]) -> list[Found]:
     entries = [entry for entry in _entries(data, "findings") if entry.get("cause")]
     order = (Status.FAIL.value, Status.WARN.value)
     return [

@@ -79,6 +79,9 @@ class Record:
     cut_short: bool = False
     """It ended at a limit or at a link that leads nowhere, not by itself."""
 
+    others: list[str] = field(default_factory=list)
+    """The commands that walk what else the result given with --from names."""
+
     @property
     def result(self) -> str:
         """`failed`, `repaired`, `to-prove` (changed, and a person must see that it helped), `to-do` (remedies wait for a
@@ -133,6 +136,7 @@ def as_markdown(record: Record) -> str:
         f"- nodes: `{record.nodes}`",
         f"- started: {record.started_at} ({mode})",
         f"- result: **{record.result}**, {_MEANS[record.result]}. {record.ended}",
+        *(f"- not walked yet: `{command}`" for command in record.others),
         "",
         "| step | looked at | outcome |",
         "| --- | --- | --- |",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -76,6 +77,45 @@ def test_from_takes_the_first_cause(tmp_path: Path, result: dict[str, object], n
     file.write_text(json.dumps(result))
     done = ncdiag("playbook", "run", "--from", str(file), "--format", "json", "--limit", "20")
     assert json.loads(done.stdout)["playbook"] == name
+
+
+def _findings(folder: Path, *found: tuple[str, str | None]) -> str:
+    file = folder / "found.json"
+    entries = [{"status": "fail", "cause": cause, "where": {"node": node} if node else {}} for cause, node in found]
+    file.write_text(json.dumps({"schema": 1, "findings": entries}))
+    return str(file)
+
+
+def test_from_says_what_else_there_is(tmp_path: Path) -> None:
+    here = socket.gethostname()
+    file = _findings(
+        tmp_path,
+        ("disk-full", here),
+        ("hostname-resolves-to-loopback", here),
+        ("clock-skew", "node-7"),
+        ("clock-skew", "node-8"),
+        ("disk-full", "node-7"),
+        ("no-such-cause", here),
+        ("hostname-resolves-to-loopback", here),
+    )
+    done = ncdiag("playbook", "run", "--from", file)
+    commands = [
+        "ncdiag playbook run hostname-resolves-to-loopback",
+        "ncdiag playbook run clock-skew --nodes ssh:node-7,node-8",
+        "ncdiag playbook run disk-full --nodes ssh:node-7",
+    ]
+    assert "\n  ".join(["3 more, not walked:", *commands]) + "\n" in done.stderr
+    assert [line for line in done.stdout.splitlines() if "not walked yet" in line] == [
+        f"- not walked yet: `{command}`" for command in commands
+    ]
+    data = json.loads(ncdiag("-q", "playbook", "run", "--from", file, "--nodes", "local", "--format", "json").stdout)
+    assert data["others"] == [f"{command.partition(' --')[0]} --nodes local" for command in commands[:2]]
+
+
+def test_one_cause_alone_has_no_others(tmp_path: Path) -> None:
+    done = ncdiag("playbook", "run", "--from", _findings(tmp_path, ("disk-full", None)), "--format", "json")
+    assert json.loads(done.stdout)["others"] == []
+    assert "more" not in done.stderr
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"schema": 9, "causes": []}', "[" * 100000, "\xff\xfe"])

@@ -127,7 +127,9 @@ def test_every_undo_is_a_command_that_can_be_typed_or_a_sentence(name: str) -> N
             assert words[0] in _UNDOES, f"{words[0]} is no program of an undo known here"
 
 
-_UNDOES = set("kill kubectl mount nvidia-smi ray rmmod sysctl systemctl tuned-adm umount".split())
+_UNDOES = frozenset(
+    ("kill", "kubectl", "mount", "nvidia-smi", "ray", "rmmod", "sysctl", "systemctl", "tuned-adm", "umount")
+)
 
 
 def test_the_commands_of_ncdiag_that_they_name_exist() -> None:
