@@ -49,6 +49,12 @@ class Group(click.Group):
             raise click.UsageError(f"No such command {args[0]!r}{near}", ctx)
         return super().resolve_command(ctx, args)
 
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Every command with the whole first sentence of its help, wrapped and never cut."""
+        found = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, one.get_short_help_str(limit=500)) for name, one in found if one is not None])
+
 
 class LazyGroup(Group):
     """A group that knows the names of its commands, and imports one when it is called."""

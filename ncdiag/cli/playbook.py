@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import shutil
 import socket
 import sys
+import textwrap
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,6 +31,9 @@ if TYPE_CHECKING:
     from ncdiag.playbook.findings import Found
     from ncdiag.playbook.record import Record
 
+ONE_LINE = 2000
+"""Characters of a line where no terminal is there that says its width: nothing is wrapped for a pipe."""
+
 own_folder = click.option(
     "--playbooks",
     "folder",
@@ -47,8 +52,12 @@ def command() -> None:
 @own_folder
 def list_command(folder: Path | None) -> int:
     """Every playbook with its title."""
-    for name in names(folder):
-        click.echo(f"{name:32} {_load(name, folder).title}")
+    known = names(folder)
+    indent = 1 + max(map(len, known))
+    width = max(shutil.get_terminal_size((ONE_LINE, 0)).columns, indent + 20)
+    for name in known:
+        line = f"{name:{indent}}{_load(name, folder).title}"
+        click.echo(textwrap.fill(line, width, subsequent_indent=" " * indent, break_on_hyphens=False))
     return Exit.OK
 
 

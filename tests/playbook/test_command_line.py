@@ -11,15 +11,18 @@ from pathlib import Path
 
 import pytest
 
+from ncdiag.playbook.loader import names
+
 ROOT = Path(__file__).parents[2]
 
 
-def ncdiag(*arguments: str) -> subprocess.CompletedProcess[str]:
+def ncdiag(*arguments: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "ncdiag", *arguments],
         check=False,
         cwd=ROOT,
         stdin=subprocess.DEVNULL,
+        env={**{name: value for name, value in os.environ.items() if name != "COLUMNS"}, **(env or {})},
         capture_output=True,
         text=True,
         timeout=120,
@@ -34,6 +37,21 @@ def test_list_show_and_lint() -> None:
     assert "It looks like:" in shown.stdout
     assert "undo:" in shown.stdout
     assert ncdiag("playbook", "lint", "shm-too-small").returncode == 0
+
+
+@pytest.mark.parametrize("columns", [60, 80, 133])
+def test_the_list_keeps_to_the_width_of_the_terminal(columns: int) -> None:
+    wide = ncdiag("playbook", "list").stdout
+    assert len(wide.splitlines()) == len(names()), "a pipe gets one line each"
+    narrow = ncdiag("playbook", "list", env={"COLUMNS": str(columns)}).stdout
+    assert max(map(len, narrow.splitlines())) <= columns
+    assert narrow.split() == wide.split(), "nothing is lost"
+
+
+def test_the_help_cuts_no_sentence() -> None:
+    text = ncdiag("playbook", "--help", env={"COLUMNS": "200"}).stdout.partition("Commands:")[2]
+    assert "..." not in text and "…" not in text
+    assert "read-only commands" in " ".join(text.split())
 
 
 def test_a_walk_without_a_terminal_writes_a_record(tmp_path: Path) -> None:
