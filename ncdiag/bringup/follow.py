@@ -8,6 +8,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ncdiag.bringup.concluded import concluded
 from ncdiag.bringup.node import tail
 from ncdiag.bringup.output import Output
 from ncdiag.logs.model import speaker
@@ -29,38 +30,57 @@ CHUNK = 4 << 20
 
 
 class Files:
-    """Log files as an agent: each process that has a mark of its own in one of them is one state."""
+    """Log files as an agent: each process that has a mark of its own in one of them is one state. `output` only hears when something new came."""
 
     def __init__(self, paths: Sequence[str], output: Output) -> None:
-        self._paths, self._output = list(paths), output
+        self._paths, self._output = list(dict.fromkeys(paths)), output
+        bases = [os.path.basename(path) for path in self._paths]
+        self._names = {
+            path: base if bases.count(base) == 1 else path for path, base in zip(self._paths, bases, strict=True)
+        }
+        self._printed = {path: Output() for path in self._paths}
         self._read = dict.fromkeys(self._paths, 0)
 
     def look(self, full: bool, extra: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """One answer a file; `node` is its name."""
+        """One answer a file; `node` is its name, `concluded` what `concluded` says of it."""
         return [self._of(path) for path in self._paths]
 
     def close(self) -> None:
         """Nothing to end."""
 
     def _of(self, path: str) -> dict[str, Any]:
-        name = os.path.basename(path)
+        name, printed = self._names[path], self._printed[path]
         try:
-            with open(path, "rb") as file:
-                file.seek(self._read[path])
-                data = file.read(CHUNK)
-                self._read[path] += len(data)
+            self._read_on(path, printed)
             silent_s = max(time.time() - os.stat(path).st_mtime, 0.0)
         except OSError as error:
             return {"node": name, "error": f"{path}: {error.strerror}"}
-        if data:
-            self._output.feed(False, data)
-        lines = tail(path)
+        self._output.news_at = max(self._output.news_at, printed.news_at)
+        lines = printed.lines
         return {
             "node": name,
-            "states": [state.as_dict() for state in states(name, lines, round(silent_s, 1))],
-            "logs": {},
+            "states": [state.as_dict() for state in states(name, tail(path), round(silent_s, 1))],
+            "logs": {name: lines} if lines else {},
+            "concluded": concluded(lines, silent_s),
             "notes": [],
         }
+
+    def _read_on(self, path: str, printed: Output) -> None:
+        """All that was added; of a long log at first its beginning and its end. Raises OSError."""
+        with open(path, "rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            if size < self._read[path]:  # it was begun again
+                self._read[path] = 0
+            if size - self._read[path] > 2 * CHUNK:
+                file.seek(self._read[path])
+                printed.feed(False, file.read(CHUNK) + b"\n")
+                file.seek(size - CHUNK)
+                file.readline()
+                self._read[path] = file.tell()
+            file.seek(self._read[path])
+            if data := file.read():
+                printed.feed(False, data)
+            self._read[path] += len(data)
 
 
 def states(name: str, lines: Sequence[str], silent_s: float) -> list[RankState]:
@@ -91,5 +111,6 @@ def states(name: str, lines: Sequence[str], silent_s: float) -> list[RankState]:
 
 
 def _role(line: str) -> str:
+    """By the mark that vLLM and Ray put in front; a mark of others is its own name."""
     match = _NAME.match(line)
-    return _ROLES.get(match["name"].split("-")[0], "unknown") if match else "unknown"
+    return _ROLES.get(match["name"].split("-")[0], match["name"]) if match else "engine"

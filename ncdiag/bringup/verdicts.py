@@ -42,7 +42,7 @@ def logs_of(answers: Sequence[Mapping[str, Any]], output: Output) -> dict[str, l
     """Log name -> lines, of all nodes and of the command; with several nodes the name begins with the node's."""
     several = len({answer["node"] for answer in answers}) > 1
     logs = {
-        (f"{answer['node']}:{name}" if several else name): list(lines)
+        (f"{answer['node']}:{name}" if several and name != answer["node"] else name): list(lines)
         for answer in answers
         for name, lines in answer.get("logs", {}).items()
     }

@@ -137,9 +137,7 @@ class Watch:
                 self._asker = ready.Asker(self.engine.url, self.engine.api_key, name, by_health=self._by_health)
             return self._asker.check.done
         if isinstance(self.process, LogsOnly):
-            return any(
-                row.role == "api-server" and row.spans and row.spans[-1][0] == "ready" for row in self.timeline.rows
-            )
+            return any(answer.get("concluded") == "ready" for answer in self.answers)
         return self._by_ranks and self._all_ready()
 
     def _all_ready(self) -> bool:
@@ -154,6 +152,8 @@ class Watch:
         )
 
     def _ended(self) -> Result | None:
+        if any(answer.get("concluded") == "failed" for answer in self.answers):
+            return self._result("failed", self._failure(self.answers))
         if self.process.exit is None and not self.process.over:
             return None
         if self.process.exit == 0 and not self.process.over:

@@ -378,6 +378,31 @@ def test_log_files_alone_show_where_a_start_stands(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("lines", "code", "words"),
+    [
+        (["INFO:     Application startup complete."], 0, ["engine ready", "READY"]),
+        (
+            [
+                "(EngineCore pid=7) RuntimeError: Insufficient space in /dev/shm for shared-memory allocation: 160 MiB required, 64 MiB free.",
+                "(APIServer pid=6) RuntimeError: Engine core initialization failed. See root cause above.",
+            ],
+            1,
+            ["FAILED", "shm-too-small", "vllm.log:2"],
+        ),
+    ],
+)
+def test_what_a_log_holds_already_is_judged_at_once(
+    tmp_path: Path, lines: list[str], code: int, words: list[str]
+) -> None:
+    log = tmp_path / "vllm.log"
+    log.write_text("\n".join(["INFO 01-02 10:00:00 [api_server.py:1] vLLM API server version 0.11.0", *lines, ""]))
+    os.utime(log, (time.time() - 60,) * 2)
+    done = ncdiag("--follow", str(log), timeout_s=30)
+    assert done.returncode == code, done.stderr
+    assert all(word in done.stderr for word in words) and "output of the command" not in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize(
     ("arguments", "message"),
     [
         ([], "give one of"),

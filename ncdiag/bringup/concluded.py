@@ -1,0 +1,52 @@
+"""What a log alone says of how a start came out: it is up, it has failed, or neither yet (pure)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from ncdiag.logs.model import label, split_prefix
+from ncdiag.stages import stage_of_log_line
+
+ENDED_S, RAISED_S = 3.0, 30.0
+"""Seconds without a line after which a line that says that it has ended counts, and an exception at the very end, which may have been caught."""
+LAST = 4
+"""Lines at the end among which such an exception stands; clean-up may print something after it."""
+_ENDED = re.compile(
+    r"Engine core initialization failed|Engine process failed to start|EngineCore (?:failed to start|encountered a fatal error)"
+    r"|WorkerProc initialization failed|Application startup failed|EngineDeadError|MQEngineDeadError|ChildFailedError"
+    r"|noticed that process rank|MPI_ABORT was invoked|exited on signal \d|Exited with exit code [1-9]"
+    r"|^(?:Killed|Aborted|Segmentation fault)\b|error: (?:unrecognized arguments|the following arguments are required|argument )"
+)
+_RAISED = re.compile(r"^(?:[\w.]+\.)?\w*(?:Error|Exception)(?::|$)")
+_TRACEBACK = "Traceback (most recent call last)"
+
+
+def concluded(lines: Sequence[str], silent_s: float) -> str:
+    """`ready`, `failed`, or "" where it goes on. `silent_s`: how long nothing was added to the log. The last start in the log counts."""
+    stages: set[str] = set()
+    raised = False
+    for line in reversed(lines):
+        text = _bare(line)
+        stage = stage_of_log_line(line)
+        if stage == "ready":
+            return "ready"  # an exception since then may be that of one request
+        if stage == "config":
+            break
+        if stage is not None:
+            stages.add(stage)
+        elif _ENDED.search(text):
+            return "failed" if silent_s >= ENDED_S else ""
+        raised = raised or (not stages and _TRACEBACK in text)
+    return "failed" if _at_end(lines, raised, silent_s) else ""
+
+
+def _at_end(lines: Sequence[str], raised: bool, silent_s: float) -> bool:
+    """Whether an exception is the last that was said."""
+    return raised and silent_s >= RAISED_S and any(_RAISED.search(_bare(line)) for line in lines[-LAST:])
+
+
+def _bare(line: str) -> str:
+    """Without what a launcher put in front."""
+    rest = split_prefix(line)[1]
+    return rest[len(label(rest)) :]
