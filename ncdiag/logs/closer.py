@@ -41,9 +41,18 @@ def look(signals: Sequence[Signal], readers: Readers, facts: NcclFacts, order: d
 
 
 def settled(signals: Sequence[Signal]) -> list[Signal]:
-    """Without how far a start came, where what ended it is known: that follows from nothing."""
+    """Without how far a start came, where what ended it is known, or that it still moves: that follows from nothing."""
     known = any(signal.says >= Says.STRONG and not signal.condition for signal in signals)
-    return [signal for signal in signals if not known or signal.says is not Says.SYMPTOM or signal.order < STANDING]
+    moving = {
+        (item.source, item.line) for signal in signals if signal.cause == "slow-not-hung" for item in signal.evidence
+    }
+
+    def over(signal: Signal) -> bool:
+        return known or any((item.source, item.line) in moving for item in signal.evidence)
+
+    return [
+        signal for signal in signals if signal.says is not Says.SYMPTOM or signal.order < STANDING or not over(signal)
+    ]
 
 
 def _fold_general(signals: Sequence[Signal]) -> None:
