@@ -19,6 +19,7 @@ from ncdiag.logs.pasted.limits import Limits
 from ncdiag.logs.pasted.optics import Optics
 from ncdiag.logs.pasted.paused import Paused
 from ncdiag.logs.pasted.pings import Pings
+from ncdiag.logs.pasted.placed import Placed
 from ncdiag.logs.pasted.pods import Pods
 from ncdiag.logs.pasted.ports import Ports
 from ncdiag.logs.pasted.query import LinkWidths, Query
@@ -65,6 +66,7 @@ class Readers:
     native: Native = field(default_factory=Native)
     lasting: Lasting = field(default_factory=Lasting)
     own_store: OwnStore = field(default_factory=OwnStore)
+    placed: Placed = field(default_factory=Placed)
     others: tuple[Reader, ...] = field(
         default_factory=lambda: (
             Addresses(),
@@ -111,6 +113,7 @@ class Readers:
             self.native,
             self.lasting,
             self.own_store,
+            self.placed,
             *self.others,
         ]
 

@@ -41,6 +41,7 @@ def refine(
     _manager_runs(signals, readers)
     _same_device(signals, readers)
     _no_gpu(signals, ray)
+    _no_driver(signals, readers, ray)
     _some_devices(signals, facts)
     _path_explained(signals)
     _switched_off(signals, readers)
@@ -55,6 +56,7 @@ def refine(
     )
     _silent_death(signals, readers, len(order))
     signals.extend(silent(readers.watchdog, facts))
+    signals.extend(readers.placed.apart(facts))
     signals.extend(own_stores(readers.own_store, facts, readers.proofs()))
     signals.extend(trials(readers.life, readers.works(), facts, order))
     ended = [signal.order for signal in signals if signal.says >= Says.STRONG and not signal.condition]
@@ -130,6 +132,23 @@ def _no_gpu(signals: Sequence[Signal], ray: bool) -> None:
             signal.remedy = (
                 "give the Ray task or job num_gpus; else look at CUDA_VISIBLE_DEVICES and at --gpus of the container"
             )
+
+
+_NO_DRIVER = re.compile(r"Failed to infer device type|No CUDA runtime is found|Found no NVIDIA driver on your system")
+
+
+def _no_driver(signals: Sequence[Signal], readers: Readers, ray: bool) -> None:
+    """Under Ray a process that finds no driver is mostly one that was placed without a GPU: it was given none, or the cluster has some elsewhere."""
+    shown = [line for line in (readers.visible.none, readers.ray_status.gpus()) if line is not None]
+    if not ray or not shown:
+        return
+    for signal in signals:
+        if signal.cause == "driver-library-missing" and _NO_DRIVER.search(signal.evidence[0].text):
+            signal.cause, signal.says = "ray-driver-without-gpu", Says.STRONG
+            signal.candidates = ("driver-library-missing", "visible-devices-conflict")
+            signal.summary = f"{NO_GPU}, although it runs under Ray: it was placed where there is none, or without one"
+            signal.evidence = [*signal.evidence, *[line.evidence() for line in shown]]
+            signal.remedy = "start the program where a GPU is: `ray job submit --entrypoint-num-gpus 1`, or build the engine in a task or actor with num_gpus; then look at the driver of that node"
 
 
 def _some_devices(signals: Sequence[Signal], facts: NcclFacts) -> None:

@@ -43,6 +43,11 @@ class RayStatus:
     def signals(self) -> tuple[()]:
         return ()
 
+    def gpus(self) -> Line | None:
+        """Where the last table says that the cluster has GPUs."""
+        total, line = self._totals.get("GPU", (0.0, None))
+        return line if total > 0 else None
+
     def short(self) -> tuple[str, str, list[Evidence]] | None:
         """Which resource no waiting for others brings: `(name, sentence, lines)`."""
         for line in self._demands:

@@ -15,6 +15,9 @@ from ncdiag.model import Evidence
 _LIST = re.compile(
     r"\b(?P<name>(?:CUDA|HIP|ROCR|NVIDIA|ASCEND_RT)_VISIBLE_DEVICES)(?:=|: ?| (?:is |set to |= ))[\"'\[]?(?P<list>\d+(?:, ?\d+)*|(?:GPU|MIG)-[\w-]+(?:, ?(?:GPU|MIG)-[\w-]+)*)"
 )
+_NONE = re.compile(
+    r"\b(?:CUDA|HIP|ROCR)_VISIBLE_DEVICES=(?:''|\"\")?(?=[\s,;]|$)|\bNVIDIA_VISIBLE_DEVICES=[\"']?(?:void|none)\b"
+)
 _GIVEN = re.compile(
     r"\bSLURM_GPUS_ON_NODE=(?P<count>\d+)|\bSLURM_(?:JOB|STEP)_GPUS=(?P<list>\d+(?:[,-]\d+)*)|^GPU (?P<index>\d+): \S.*\(UUID: "
 )
@@ -40,12 +43,16 @@ class Visible:
         self._ordinal: Line | None = None
         """Where a process asks for a GPU that it does not see."""
         self._asked = False
+        self.none: Line | None = None
+        """A printed variable that leaves a process no GPU at all."""
 
     def take(self, line: Line) -> bool:
         text = line.text
         if self._asked and text.strip().isdecimal() and len(text.strip()) < 4:
             self._give(int(text), line)
         self._asked = _COUNT_LINES.search(text) is not None
+        if self.none is None and _NONE.search(text):
+            self.none = line
         for named in _LIST.finditer(text):
             self._lists.setdefault(named["list"].count(",") + 1, (named[0], line))
         for given in _GIVEN.finditer(text):
