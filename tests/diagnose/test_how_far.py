@@ -67,7 +67,10 @@ def test_no_more_is_said_than_the_end_carries(lines: list[str], cause: str, conf
 
 
 def test_a_bar_that_grows_is_slow_and_no_start_that_stands() -> None:
-    bar = "Loading safetensors checkpoint shards:   3% Completed | 1/30 [00:12<05:48, 12.02s/it]"
-    raw = "\n".join([*VLLM, bar, ""]).encode()
+    bars = [
+        "Loading safetensors checkpoint shards:   0% Completed | 0/30 [00:00<?, ?it/s]",
+        "Loading safetensors checkpoint shards:   3% Completed | 1/30 [00:12<05:48, 12.02s/it]",
+    ]
+    raw = "\n".join([*VLLM, *bars, ""]).encode()
     causes = of_streams([Stream("job.log", iter([raw]), raw)]).verdict.causes
     assert [cause.cause for cause in causes] == ["slow-not-hung"]
