@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterator, Sequence
 
 from ncdiag.explain import Says, Signal
+from ncdiag.logs.model import STANDING
 from ncdiag.logs.pasted.rank_table import TOLD_TWICE
 from ncdiag.logs.pasted.smi import HOLDS
 from ncdiag.logs.pasted.system import NO_INODES
-from ncdiag.logs.model import STANDING
 from ncdiag.logs.readers import Readers
 from ncdiag.logs.rules.node import SHARED_GPU
 from ncdiag.logs.rules.ray import NO_GPU
@@ -207,10 +207,12 @@ def _shared(signals: Sequence[Signal]) -> None:
 def _named_twice(signals: Sequence[Signal]) -> None:
     """The root saw a rank twice, and printed environments say which two processes those are."""
     told = next((signal for signal in signals if TOLD_TWICE in signal.summary), None)
+    if told is None:
+        return
     for signal in signals:
-        if told is not None and signal.says is Says.NAMED and signal.cause == told.cause:
-            if signal.where.get("rank") == told.where.get("rank"):
-                signal.summary, signal.remedy = told.summary, told.remedy
+        same = signal.cause == told.cause and signal.where.get("rank") == told.where.get("rank")
+        if same and signal.says is Says.NAMED:
+            signal.summary, signal.remedy = told.summary, told.remedy
 
 
 def _old_group(signals: Sequence[Signal], readers: Readers) -> None:
