@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import re
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
@@ -143,20 +144,20 @@ class Scanner:
 
     def feed(self, source: str, block: bytes, first: int) -> None:
         """Complete lines, the last one without newline; the first has number `first`. Every line counts for `order`."""
-        numbers = range(first, first + block.count(b"\n") + 1)
-        self.feed_some(source, block, numbers, self.position - first)
-        self.position += len(numbers)
+        self.position += self.feed_some(source, block, range(first, sys.maxsize), self.position - first)
 
-    def feed_some(self, source: str, block: bytes, numbers: Sequence[int], start: float, prefix: str = "") -> None:
-        """Lines with these numbers; `start` and its number make the order of one. All begin with `prefix`, which is no part of them."""
+    def feed_some(self, source: str, block: bytes, numbers: Sequence[int], start: float, prefix: str = "") -> int:
+        """Lines with these numbers (more may be given); `start` and its number make the order of one. All begin with `prefix`, which is no part of them. How many they are."""
         if prefix != self._prefix:
             self._read_routine(source)
             self._prefix = prefix
-        if not (self._active or self._pending or self._literals.within(block.decode("utf-8", "replace"))):
-            return
         shapes = self._without_prefixes(block).translate(None, _NUMBERS).split(b"\n")
-        if self._active or self._pending or not self._boring.issuperset(shapes):
-            self._lines(source, block.split(b"\n"), shapes, numbers, start)
+        if not (self._active or self._pending) and (
+            self._boring.issuperset(shapes) or not self._literals.within(block.decode("utf-8", "replace"))
+        ):
+            return len(shapes)
+        self._lines(source, block.split(b"\n"), shapes, numbers, start)
+        return len(shapes)
 
     def _without_prefixes(self, block: bytes) -> bytes:
         """The block without Ray's prefixes, when each of them has been looked at before: then only what follows is new."""

@@ -14,7 +14,9 @@ from functools import cached_property
 
 from pydantic_core import SchemaValidator, core_schema
 
-_FEW = 8  # words that are looked for one by one, and sets that a set is divided into
+_FEW = 32  # words that are looked for one by one
+_PARTS = 8  # sets that a larger one is divided into
+_PAYS = 200  # texts, after which making an expression takes less time than asking for each word
 _USUAL_FROM = 1000  # texts with the same words, before these are looked for first
 _USUAL_LIMIT = 8  # sets of words that are looked for first
 _COUNTED_LIMIT = 4096  # sets of words that are counted
@@ -25,6 +27,7 @@ class Words:
 
     def __init__(self, words: Sequence[str]) -> None:
         self._words = tuple(words)
+        self._asked = 0
         self._seen: Counter[tuple[str, ...]] = Counter()
         self._usual: dict[tuple[str, ...], Words] = {}
         """Words that many texts hold -> all the others."""
@@ -51,12 +54,17 @@ class Words:
             yield from (word for word in self._words if word in text)
             return
         for part in self._parts:
-            if part.within(text):
+            if part._holds(text):
                 yield from part._found(text)
+
+    def _holds(self, text: str) -> bool:
+        """`within`, for a part that may never be asked often."""
+        self._asked += 1
+        return self.within(text) if self._asked > _PAYS else any(word in text for word in self._words)
 
     @cached_property
     def _parts(self) -> list[Words]:
-        size = -(-len(self._words) // _FEW)
+        size = -(-len(self._words) // _PARTS)
         return [Words(self._words[start : start + size]) for start in range(0, len(self._words), size)]
 
     def _count(self, found: tuple[str, ...]) -> None:
