@@ -178,7 +178,7 @@ def test_nodes_that_cannot_take_part_are_named_and_the_others_tested(mixed: tupl
         "bad04": "its output holds no facts", "bad05": "Permission denied", "gone": "gone",
     }.items():  # fmt: skip
         assert told[node][0] == "unknown" and words in told[node][1], told[node]
-    assert told[None][0] == "ok" and "1 of 1 pairs" in told[None][1]
+    assert told[None][0] == "ok" and "1 of 1 pair" in told[None][1]
     assert len(result["findings"]) == 7 and result["exit"] == 3
 
 
