@@ -141,7 +141,7 @@ def as_markdown(record: Record) -> str:
         "| step | looked at | outcome |",
         "| --- | --- | --- |",
     ]
-    lines += [f"| {step.playbook}/{step.id} | {_cell(step.text)} | {step.outcome} |" for step in record.steps]
+    lines += [f"| {step.playbook}/{step.id} | {_cell(step.text)} | {_cell(_outcome(step))} |" for step in record.steps]
     todo = [step for step in record.steps if step.kind == "remedy"]
     if todo:
         lines += ["", "## Remedies", ""]
@@ -156,6 +156,11 @@ def as_markdown(record: Record) -> str:
     for step in record.steps:
         lines += _evidence(step)
     return "\n".join(lines).rstrip() + "\n"
+
+
+def _outcome(step: Taken) -> str:
+    """The outcome, of a command with what it means."""
+    return f"{step.outcome}: {step.note}" if step.kind == "run" and step.note else step.outcome
 
 
 def _note(note: str) -> list[str]:

@@ -138,7 +138,10 @@ class Walk:
         answers = answers[:1] if step.on == "one" else answers
         outcome = judge(answers, step.expect)
         unread = sorted({answer.text for answer in answers if answer.rc is None})
-        note = f"not run: {'; '.join(unread)}" if unread else ""
+        means = step.unmet if outcome == "unmet" else None
+        ends = sorted({answer.rc for answer in answers if answer.rc})
+        codes = f"it ended with exit {', '.join(map(str, ends))}" if ends and step.expect is None else None
+        note = "; ".join(filter(None, [means, codes, f"not run: {'; '.join(unread)}" if unread else None]))
         ran = [answer for answer in answers if answer.rc is not None]
         evidence = fold([(a.node, command, shorten(a.text) or f"(no output, exit {a.rc})") for a in ran])
         return Taken(playbook.name, step.id, "run", text, outcome, note, evidence)

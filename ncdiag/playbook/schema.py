@@ -66,12 +66,20 @@ class ProbeStep(_Step):
 
 
 class RunStep(_Step):
-    """Runs one read-only command: an argument list, never a shell. `on: one` asks the first node only."""
+    """Runs one read-only command: an argument list, never a shell. `on: one` asks the first node only. `unmet`: what it
+    means where the output is not what is expected."""
 
     run: Annotated[list[Argument], Field(min_length=1, max_length=40)]
     expect: Expect | None = None
+    unmet: Line | None = None
     on: Literal["every", "one"] = "every"
     limit_s: Annotated[int, Field(ge=1, le=120)] = 15
+
+    @model_validator(mode="after")
+    def _unmet_of_what(self) -> RunStep:
+        if self.unmet is not None and self.expect is None:
+            raise ValueError("unmet says what a failed expectation means; there is no expect")
+        return self
 
     def outcomes(self) -> tuple[str, ...]:
         return ("met", "unmet", "unknown") if self.expect else ("read", "unknown")

@@ -47,6 +47,7 @@ def test_yes_and_no_are_answers_not_booleans() -> None:
             10,
             "pattern",
         ),
+        ("  - {id: a, run: [df], unmet: x}\n", 5, "there is no expect"),
         ('  - id: a\n    run: [df, "a\\nb"]\n', 6, "pattern"),
     ],
 )

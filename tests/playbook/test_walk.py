@@ -14,7 +14,7 @@ from ncdiag.playbook.lint import proved
 from ncdiag.playbook.loader import load, names
 from ncdiag.playbook.record import Record, Seen, Taken, as_markdown, shorten
 from ncdiag.playbook.runner import Nobody, Walk
-from ncdiag.playbook.schema import Expect, RemedyStep
+from ncdiag.playbook.schema import Expect, RemedyStep, RunStep
 from ncdiag.playbook.targets import Answer, Target
 
 PROBE = '''"""A flag. Source: the environment."""
@@ -283,6 +283,45 @@ def test_the_record_says_in_words_how_it_ended_and_what_was_seen(bench: Bench) -
 )
 def test_what_was_seen_is_no_python(observed: object, words: str) -> None:
     assert in_words(observed) == words
+
+
+def test_a_command_says_what_its_answer_means(bench: Bench) -> None:
+    (bench.books / "demo.yaml").write_text(BOOK.replace("[Linux]}", "[Minix]}\n    unmet: it is no Minix"))
+    record = bench.walk()
+    assert (record.steps[1].outcome, record.steps[1].note) == ("unmet", "it is no Minix")
+    assert "| unmet: it is no Minix |" in as_markdown(record)
+    (bench.books / "demo.yaml").write_text(
+        BOOK.replace("    expect: {exit: 0, contains: [Linux]}\n    then: {unmet: stop}\n", "").replace(
+            "[uname, -s]", "[cat, /proc/self/no-such-file]"
+        )
+    )
+    read = bench.walk().steps[1]
+    assert (read.outcome, read.note) == ("read", "it ended with exit 1"), "an error is not told as an answer"
+
+
+@pytest.mark.parametrize(
+    ("runs", "text", "outcome"),
+    [
+        ("chrony-runs", "506 Cannot talk to daemon\n", "unmet"),
+        ("chrony-runs", "200 OK\n4 sources online\n0 sources offline\n", "met"),
+        ("chrony", "Reference ID    : 00000000 ()\nLeap status     : Not synchronised\n", "unmet"),
+        ("chrony", "Reference ID    : C0000201 (192.0.2.1)\nLeap status     : Normal\n", "met"),
+    ],
+)
+def test_a_time_service_that_does_not_run_is_told_from_one_without_a_source(runs: str, text: str, outcome: str) -> None:
+    step = load("clock-skew").step(runs)
+    assert isinstance(step, RunStep) and step.unmet
+    assert judge([Answer("a", int(text.startswith("506")), text)], step.expect) == outcome
+
+
+@pytest.mark.skipif(
+    not Path("/usr/bin/chronyc").exists() or Path("/run/chrony/chronyd.sock").exists(),
+    reason="needs chronyc, and no chronyd that answers it",
+)
+def test_chronyc_without_its_daemon() -> None:
+    step = load("clock-skew").step("chrony-runs")
+    assert isinstance(step, RunStep)
+    assert judge(Target("local").run(step.run, 15), step.expect) == "unmet"
 
 
 def test_evidence_cannot_break_out_of_the_ticket() -> None:
