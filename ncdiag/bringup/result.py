@@ -11,6 +11,7 @@ from ncdiag.bringup.stall import Picture
 from ncdiag.bringup.summary import Summary
 from ncdiag.bringup.timeline import Timeline
 from ncdiag.hang.content import DumpContent
+from ncdiag.hang.scene import View
 from ncdiag.hang.verdict import Verdict
 from ncdiag.model import Cause
 
@@ -37,7 +38,9 @@ class Voice(Protocol):
     """Who tells people and programs."""
 
     def show(self, at_s: float, picture: Picture, timeline: Timeline, errors: Sequence[str]) -> None: ...
-    def stalled(self, at_s: float, quiet_s: float, verdict: Verdict, content: DumpContent) -> None: ...
+    def stalled(
+        self, at_s: float, quiet_s: float, verdict: Verdict, content: DumpContent, halted: Sequence[View]
+    ) -> None: ...
     def rests(self, at_s: float, quiet_s: float, why: str) -> None: ...
     def moves_again(self, at_s: float, after_s: float) -> None: ...
 

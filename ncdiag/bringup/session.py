@@ -28,6 +28,7 @@ from ncdiag.bringup.timeline import Timeline
 from ncdiag.bringup.watch import Watch
 from ncdiag.fleet import FleetError
 from ncdiag.hang.content import DumpContent
+from ncdiag.hang.scene import View
 from ncdiag.hang.verdict import Verdict
 from ncdiag.host import Host, HostError
 from ncdiag.model import SCHEMA, Finding, RankState, Status
@@ -234,9 +235,11 @@ class Session:
     def show(self, at_s: float, picture: Picture, timeline: Timeline, errors: Sequence[str]) -> None:
         self.screen.show(at_s, picture.views, timeline, picture.quiet_s, errors)
 
-    def stalled(self, at_s: float, quiet_s: float, verdict: Verdict, content: DumpContent) -> None:
+    def stalled(
+        self, at_s: float, quiet_s: float, verdict: Verdict, content: DumpContent, halted: Sequence[View]
+    ) -> None:
         """Report, bundle, hook."""
-        self.screen.say(report.stall_as_text(at_s, quiet_s, verdict, content.not_read(), color="never"))
+        self.screen.say(report.stall_as_text(at_s, quiet_s, verdict, content.not_read(), halted, color="never"))
         if self._on_stall == "bundle":
             self._save(content)
         self._call_hook(

@@ -14,9 +14,10 @@ from ncdiag.bringup.output import Output
 from ncdiag.bringup.places import place
 from ncdiag.bringup.result import LogsOnly, Process, Result, Voice
 from ncdiag.bringup.seen import Seen, ends
-from ncdiag.bringup.stall import Picture, Stall, is_missed, signature
+from ncdiag.bringup.stall import Picture, Stall, is_missed, key, signature
 from ncdiag.bringup.summary import summarise
 from ncdiag.bringup.timeline import Timeline
+from ncdiag.hang.scene import View
 from ncdiag.hang.verdict import Verdict
 from ncdiag.model import Cause, RankState
 
@@ -222,7 +223,7 @@ class Watch:
             return False
         self._halted |= news
         quiet_s = picture.quiet_s
-        self._conclude(self._ask(full=True), quiet_s)
+        self._conclude(self._ask(full=True), quiet_s, [view for view in picture.views if key(view.state) in news])
         return self._said is not None
 
     def _idle(self, picture: Picture) -> bool:
@@ -236,7 +237,10 @@ class Watch:
             and (self._asker is None or self._asker.check.done)
         )
 
-    def _conclude(self, answers: Sequence[Mapping[str, Any]], quiet_s: float = 0.0) -> None:
+    def _conclude(
+        self, answers: Sequence[Mapping[str, Any]], quiet_s: float = 0.0, halted: Sequence[View] = ()
+    ) -> None:
+        """`halted`: processes that have just ended or been stopped, for which it is said before the others stand still."""
         self.errors = verdicts.errors_of(answers)
         content = verdicts.content_of(
             answers, self.output, {"node": answers[0]["node"] if answers else None, "command": "bringup"}
@@ -283,7 +287,7 @@ class Watch:
             }
         )
         self.timeline.event(self.at_s, "stall", cause=cause.cause if cause else None, summary=verdict.summary)
-        self.voice.stalled(self.at_s, quiet_s, verdict, content)
+        self.voice.stalled(self.at_s, quiet_s, verdict, content, halted)
 
     def _timed_out(self, picture: Picture) -> Result:
         self._said = None

@@ -175,13 +175,25 @@ def _table(at_s: float, views: Sequence[View], since: Rows, quiet_s: float, erro
     return table
 
 
-def stall_as_text(at_s: float, quiet_s: float, verdict: Verdict, notes: Sequence[str], *, color: str | None) -> str:
-    """The verdict while the engine keeps waiting."""
-    return (
-        f"\nncdiag {at_s:6.1f} s  nothing has moved for {quiet_s:.0f} s\n"
-        + verdict_as_text(verdict, notes, color=color)
-        + "\n"
-    )
+def stall_as_text(
+    at_s: float, quiet_s: float, verdict: Verdict, notes: Sequence[str], halted: Sequence[View], *, color: str | None
+) -> str:
+    """The verdict while the engine keeps waiting. `halted`: what has just ended or been stopped, before the rest stands still."""
+    head = _halts(halted) or f"nothing has moved for {quiet_s:.0f} s"
+    return f"\nncdiag {at_s:6.1f} s  {head}\n" + verdict_as_text(verdict, notes, color=color) + "\n"
+
+
+def _halts(views: Sequence[View]) -> str:
+    """`ranks 1-3 have ended; engine-core is stopped`; empty where nothing did."""
+    said = []
+    for dead, one, several in ((True, "has ended", "have ended"), (False, "is stopped", "are stopped")):
+        some = [view for view in views if (view.verdict == "dead") is dead]
+        numbers = sorted({view.rank for view in some if view.rank is not None})
+        names = [f"rank{'s' if len(numbers) > 1 else ''} {fold_ranks(numbers)}"] if numbers else []
+        names += [plain(view.name) for view in some if view.rank is None]
+        if names:
+            said.append(f"{', '.join(names)} {several if len(some) > 1 else one}")
+    return "; ".join(said)
 
 
 def result_as_text(result: Mapping[str, Any], causes: Sequence[Cause], *, color: str | None) -> str:
