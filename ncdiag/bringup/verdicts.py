@@ -7,6 +7,7 @@ from typing import Any
 
 from ncdiag import __version__, stages
 from ncdiag.bringup import ray_ends
+from ncdiag.bringup.not_started import not_started
 from ncdiag.bringup.output import NAME, Output
 from ncdiag.bringup.places import place
 from ncdiag.bringup.timeline import Row, Timeline
@@ -91,6 +92,9 @@ def failure(
     for cause in causes:
         place(cause, timeline, answers, logs)
         _by_peer(cause, states)
+    unborn = not_started(logs, exit_code)
+    if unborn is not None and (not causes or causes[0].cause in ("unresolved", "rank-died", "rank-missing")):
+        return [unborn]
     lost = ray_ends.lost_node(answers)
     if lost is not None and (lost.confidence != "possible" or not causes or causes[0].cause in _GENERIC):
         return [lost, *causes]

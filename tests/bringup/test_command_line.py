@@ -283,6 +283,16 @@ def test_a_service_of_ranks_that_waits_for_requests_does_not_stall(tmp_path: Pat
     assert (said in done.stderr) == (outcome == "timeout"), done.stderr
 
 
+def test_a_command_that_could_not_start_is_no_dead_rank() -> None:
+    program = [sys.executable, "/nonexistent/train.py"]
+    place = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()}
+    script = 'sleep 3; "$0" "$1"'
+    done = ncdiag("--no-preflight", "--", "sh", "-c", script, *program, environment=place)
+    told = " ".join(done.stderr.partition("FAILED")[2].split())
+    assert done.returncode == 1 and "could not start" in told and "can't open file" in told, done.stderr
+    assert "rank-died" not in told and "look at that name" in told
+
+
 def test_a_rank_that_has_just_ended_is_said_as_that(tmp_path: Path) -> None:
     ranks = RANKS.replace('"$1" &', '"$1" $rank &').replace("; wait", "; sleep 100 & wait")
     ends = "import sys, time; time.sleep(4 if sys.argv[1] == '1' else 100)"
