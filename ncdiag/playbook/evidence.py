@@ -55,7 +55,7 @@ def seen_in(findings: list[Finding]) -> list[Seen]:
 def in_words(value: Any, inner: bool = False) -> str:
     """An observed value as a person reads it: no braces, no quotes; what is inside something else stands in brackets."""
     if value is None or isinstance(value, bool):
-        return {None: "not known", True: "yes", False: "no"}[value]
+        return {None: "none", True: "yes", False: "no"}[value]
     if isinstance(value, dict):
         shown = ", ".join(f"{str(key).replace('_', ' ')}: {in_words(item, True)}" for key, item in value.items())
     elif isinstance(value, (list, tuple, set, frozenset)):

@@ -118,11 +118,12 @@ class Record:
 
 
 def shorten(text: str) -> str:
-    """Head and tail of a long answer; says how much is left out."""
+    """Head and tail of a long answer, in whole lines where it has them; says how much is left out."""
     text = text.rstrip()
     if len(text) <= TEXT_LIMIT:
         return text
     head, tail = text[: TEXT_LIMIT * 3 // 4], text[-TEXT_LIMIT // 4 :]
+    head, tail = head[: head.rfind("\n")] if "\n" in head else head, tail.partition("\n")[2] or tail
     return f"{head}\n… {len(text) - len(head) - len(tail)} characters left out …\n{tail}"
 
 

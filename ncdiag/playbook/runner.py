@@ -14,6 +14,7 @@ from ncdiag.playbook.actions import Inputs, Prepared, Refused, prepare
 from ncdiag.playbook.ending import ending_at, ending_of
 from ncdiag.playbook.evidence import fold, judge, seen_in, verify_text, worst
 from ncdiag.playbook.marks import PlaybookError
+from ncdiag.playbook.processes import is_list, that_matter
 from ncdiag.playbook.record import Record, Taken, shorten
 from ncdiag.playbook.repair import look, repair
 from ncdiag.playbook.schema import RISKS, AskStep, Playbook, ProbeStep, RemedyStep, Risk, RunStep, Step
@@ -143,7 +144,13 @@ class Walk:
         codes = f"it ended with exit {', '.join(map(str, ends))}" if ends and step.expect is None else None
         note = "; ".join(filter(None, [means, codes, f"not run: {'; '.join(unread)}" if unread else None]))
         ran = [answer for answer in answers if answer.rc is not None]
-        evidence = fold([(a.node, command, shorten(a.text) or f"(no output, exit {a.rc})") for a in ran])
+        shown = [that_matter(a.text, self.target.pid) if is_list(step.run) else a.text for a in ran]
+        evidence = fold(
+            [
+                (a.node, command, shorten(text) or f"(no output, exit {a.rc})")
+                for a, text in zip(ran, shown, strict=True)
+            ]
+        )
         return Taken(playbook.name, step.id, "run", text, outcome, note, evidence)
 
     def _ask(self, playbook: Playbook, step: AskStep) -> Taken:

@@ -274,7 +274,7 @@ def test_the_record_says_in_words_how_it_ended_and_what_was_seen(bench: Bench) -
 @pytest.mark.parametrize(
     ("observed", "words"),
     [
-        ({"synchronised": False, "offset_s": None, "max": 1.5}, "synchronised: no, offset s: not known, max: 1.5"),
+        ({"synchronised": False, "offset_s": None, "max": 1.5}, "synchronised: no, offset s: none, max: 1.5"),
         ([1, "x", True], "1, x, yes"),
         ({"ports": [1, 2], "by": {"a": []}}, "ports: (1, 2), by: (a: none)"),
         ("as it is", "as it is"),
