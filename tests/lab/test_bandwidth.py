@@ -129,7 +129,7 @@ def test_a_host_that_large_packets_do_not_reach_is_named() -> None:
         ssh = Ssh(hosts)
         for name in ("gpu01", "gpu02", "mtu03"):
             ssh.serve(hosts[name])
-        command = [*argv(ssh, ("gpu01", "gpu02", "mtu03")), "--pair-timeout", "6", "--timeout", "8"]
+        command = [*argv(ssh, ("gpu01", "gpu02", "mtu03")), "--pair-timeout", "6", "--timeout", "80"]
         command += ["--min", "64", "--max", "1M", "--factor", "128", "--seconds", "0.2"]
         links.hole(hosts["mtu03"], 1300, hosts["head"])
         done = hosts["head"].run(*command, env={"PYTHONPATH": str(ROOT)}, timeout_s=300)
