@@ -81,6 +81,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
         "use_qk_norm": True,
         "attention_bias": True,
         "n_routed_experts": 6,
+        "num_experts_per_tok": 2,
         "n_shared_experts": 2,
         "first_k_dense_replace": 3,
         "num_key_value_heads": 2,
@@ -91,7 +92,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "nemotron": {"num_key_value_heads": 2, "mlp_bias": True, "head_dim": 32, "partial_rotary_factor": 0.5},
     "starcoder2": {"use_bias": False, "num_key_value_heads": 2},
     "phimoe": {"attention_bias": True, "lm_head_bias": True, "num_key_value_heads": 2, "num_local_experts": 4},
-    "minimax_m2": {"num_local_experts": 4, "num_key_value_heads": 2, "head_dim": 32},
+    "minimax_m2": {"num_local_experts": 4, "num_experts_per_tok": 2, "num_key_value_heads": 2, "head_dim": 32},
 }
 OWN: dict[str, dict[str, Any]] = {  # families whose sizes go by other names
     "gpt2": {"n_embd": 96, "n_layer": 3, "n_head": 4, "n_positions": 64, "n_inner": 200, "vocab_size": 500},
@@ -129,6 +130,7 @@ OWN: dict[str, dict[str, Any]] = {  # families whose sizes go by other names
         "q_lora_rank": None,
         "kv_lora_rank": 64,
         "n_routed_experts": 6,
+        "num_experts_per_tok": 2,
         "n_shared_experts": 1,
         "moe_intermediate_size": 48,
         "num_experts_per_tok": 2,
