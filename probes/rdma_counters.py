@@ -9,6 +9,7 @@ Source: ports/<n>/{counters,hw_counters} in /sys/class/infiniband; meanings and 
 
 from __future__ import annotations
 
+import re
 import time
 from typing import Dict, Iterator, List, Optional, TypedDict
 
@@ -19,6 +20,7 @@ from ncdiag.nccl.sysfs import names, numbered, word
 
 CLASS = "/sys/class/infiniband"
 WINDOW_S = 1.0  # between two readings
+_UPTIME = re.compile(r"\d{1,12}(?:\.\d{1,9})?(?=\s|$)", re.ASCII)
 NOT_COUNTERS = ("lifespan",)  # a setting of the RDMA core that lies among them
 
 
@@ -52,8 +54,8 @@ def collect(host: Host) -> Facts:
                 name: meaning.delta(value, later["values"].get(name, value)) for name, value in port["values"].items()
             }
             port["grown"] = {name: value for name, value in both.items() if value}
-    uptime = (word(host, "/proc/uptime") or "").split()
-    return {"window_s": round(window, 3), "uptime_s": float(uptime[0]) if uptime else None, "ports": first}
+    uptime = _UPTIME.match(word(host, "/proc/uptime") or "")
+    return {"window_s": round(window, 3), "uptime_s": float(uptime.group()) if uptime else None, "ports": first}
 
 
 def _read(host: Host) -> List[Port]:

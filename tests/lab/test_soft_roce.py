@@ -230,7 +230,7 @@ def test_reach_over_rdma_broke_nowhere(lab: Lab) -> None:
 
 def test_rdma_between_sound_ports_is_ok_on_the_ports_that_reach_would_choose(lab: Lab) -> None:
     (finding,) = _reach(lab, "healthy", (0,))
-    assert finding.status.value == "ok" and "RDMA on 1 pairs" in finding.summary, finding
+    assert finding.status.value == "ok" and "RDMA on 1 pair" in finding.summary, finding
     tried = [node["rdma"][0] for node in lab.result["reach"]["healthy"]["request"]["nodes"]]
     assert targets.rdma_ports(lab.snapshot("one-address-each"), "one-address-each") == tried
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -61,6 +62,17 @@ def accounted(node: NodeFacts) -> None:
     for finding in check(snapshot, CHOSEN):
         assert "broke while judging" not in finding.summary, finding.summary
     recommend(snapshot)
+
+
+@pytest.mark.parametrize(
+    "text", [b"\0", b"", b"nan 1", b"inf 1", b"-5.0 1", b"1.2.3 4", b"9" * 400, "\u0663 1".encode()]
+)
+def test_an_uptime_that_is_none(text: bytes) -> None:
+    machine = full().file("/proc/uptime", "1000.0 1\n")
+    machine.tree.files["/proc/uptime"] = text
+    node = collect(machine.host(), SOURCES)
+    accounted(node)
+    assert node.facts["rdma-counters"]["uptime_s"] is None
 
 
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
