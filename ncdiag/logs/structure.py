@@ -171,18 +171,21 @@ class _Look:
 
     def _uneven(self, sockets: list[Process], rdma: list[Process]) -> Optional[tuple[Process, Process]]:
         """Two processes of one communicator on different networks. Where none says who belongs together: of different hosts, none of which uses both, as those of two runs do."""
+        slow, fast = {id(process) for process in sockets}, {id(process) for process in rdma}
+        if not (slow and fast):
+            return None
         for comm in self.facts.communicators:
             mine = [self.facts.processes[rank.process] for rank in comm.ranks]
-            ones = [process for process in mine if process in sockets]
-            others = [process for process in mine if process in rdma]
+            ones = [process for process in mine if id(process) in slow]
+            others = [process for process in mine if id(process) in fast]
             if ones and others:
                 return ones[0], others[0]
         hosts = {process.host for process in sockets}
         if not hosts.isdisjoint(process.host for process in rdma):
             return None
         placed = {rank.process for comm in self.facts.communicators for rank in comm.ranks}
-        known = [self.facts.processes[index] for index in placed]
-        pairs = ((one, other) for one in sockets for other in rdma if not (one in known and other in known))
+        known = {id(self.facts.processes[index]) for index in placed}
+        pairs = ((one, other) for one in sockets for other in rdma if not (id(one) in known and id(other) in known))
         return next(pairs, None)
 
     def _wanted(self, sockets: list[Process]) -> Iterator[Signal]:
