@@ -63,7 +63,7 @@ class _Count:
 class Lasting:
     """The piece of work that lasted longest, and the count that was heard last."""
 
-    triggers = ("(seconds)", " seconds", " secs", " minutes", "elapsed", " took ", "time of build", "ime spent in", " documents", " docs", " records", " rows", " shards", " files", " layers", " kernels", " graphs", "] Building ", "nvcc ", "/c++ ", "] c++ ")  # fmt: skip
+    triggers = ("(seconds)", " seconds", " secs", " minutes", "elapsed", " took ", "time of build", "ime spent in", " documents", " docs", " records", " rows", " shards", " files", " layers", " kernels", "CUDA graphs", " graphs in ", "] Building ", "nvcc ", "/c++ ", "] c++ ")  # fmt: skip
 
     def __init__(self) -> None:
         self._longest: tuple[float, str, Line] | None = None

@@ -19,6 +19,8 @@ VERSIONS_LIMIT = 64
 def sharing(facts: NcclFacts, order: dict[str, float]) -> Iterator[Signal]:
     """Ranks of one host that share GPU memory in two ways: the handles of one are nothing that the other can open. `order`: source -> position of its first line."""
     for comm in facts.communicators:
+        if not all(any(name.startswith(way) for name in comm.transports) for way in (_OLD, _NEW)):
+            continue
         old, new = _by(comm, _OLD), _by(comm, _NEW)
         nodes = {rank.node for rank in old} & {rank.node for rank in new}
         old, new = ([rank for rank in group if rank.node in nodes] for group in (old, new))
