@@ -133,7 +133,6 @@ OWN: dict[str, dict[str, Any]] = {  # families whose sizes go by other names
         "num_experts_per_tok": 2,
         "n_shared_experts": 1,
         "moe_intermediate_size": 48,
-        "num_experts_per_tok": 2,
         "first_k_dense_replace": 2,
         "num_key_value_heads": 6,
     },
