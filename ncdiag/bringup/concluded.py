@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from ncdiag.logs.model import label, split_prefix
+from ncdiag.logs.model import bare
 from ncdiag.stages import stage_of_log_line
 
 ENDED_S, RAISED_S = 3.0, 30.0
@@ -27,7 +27,7 @@ def concluded(lines: Sequence[str], silent_s: float) -> str:
     stages: set[str] = set()
     raised = False
     for line in reversed(lines):
-        text = _bare(line)
+        text = bare(line)
         stage = stage_of_log_line(line)
         if stage == "ready":
             return "ready"  # an exception since then may be that of one request
@@ -43,10 +43,4 @@ def concluded(lines: Sequence[str], silent_s: float) -> str:
 
 def _at_end(lines: Sequence[str], raised: bool, silent_s: float) -> bool:
     """Whether an exception is the last that was said."""
-    return raised and silent_s >= RAISED_S and any(_RAISED.search(_bare(line)) for line in lines[-LAST:])
-
-
-def _bare(line: str) -> str:
-    """Without what a launcher put in front."""
-    rest = split_prefix(line)[1]
-    return rest[len(label(rest)) :]
+    return raised and silent_s >= RAISED_S and any(_RAISED.search(bare(line)) for line in lines[-LAST:])

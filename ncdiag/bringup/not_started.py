@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from ncdiag.logs.model import label, split_prefix
+from ncdiag.logs.model import bare
 from ncdiag.model import Cause, Evidence
 
 NOT_FOUND, NOT_EXECUTABLE, USAGE = 127, 126, 2
@@ -33,7 +33,7 @@ def not_started(logs: Mapping[str, Sequence[str]], exit_code: int | None) -> Cau
     for name, lines in logs.items():
         first = max(len(lines) - LAST, 0)
         for number, line in enumerate(lines[first:], first + 1):
-            text = _bare(line)
+            text = bare(line).strip()
             for pattern, way in _WAYS:
                 if pattern.search(text) and (pattern is _PYTHON or _fits(pattern, exit_code, len(lines) - number)):
                     said = [Evidence(name, line, number)]
@@ -45,8 +45,3 @@ def _fits(pattern: re.Pattern[str], exit_code: int | None, after: int) -> bool:
     """Whether it is the last that was said, `after` lines before the end, and the status is that of such an end."""
     codes = (USAGE,) if pattern is _ARGUMENTS else (NOT_FOUND, NOT_EXECUTABLE, USAGE)
     return exit_code in codes and after < NEAR
-
-
-def _bare(line: str) -> str:
-    rest = split_prefix(line)[1]
-    return rest[len(label(rest)) :].strip()

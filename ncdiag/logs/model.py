@@ -132,6 +132,12 @@ def label(text: str) -> str:
     return match[0] if match else ""
 
 
+def bare(line: str) -> str:
+    """A line without what a launcher or log collector, and then its process, put in front."""
+    rest = split_prefix(line)[1]
+    return rest[len(label(rest)) :]
+
+
 _GUESSES = re.compile(
     r"[Tt]his can happen when|[Tt]here are some potential root causes|[Pp]ossible (?:reasons|causes) include|[Cc]ommon causes include|^\s*\(\d\) (?:raylet|[Tt]he (?:process|worker)|ray stop|SIGKILL|Invalid memory|lagging)"
 )

@@ -13,7 +13,8 @@ from ncdiag.processes.sample import Options, sample
 from tests.stacks.cases import Case, running
 
 
-def verdict(fault: str, place: Path, window_s: float) -> Verdict:
+def verdict(fault: str, late_s: str, place: Path, window_s: float, monkeypatch: pytest.MonkeyPatch) -> Verdict:
+    monkeypatch.setenv("LATE_S", late_s)
     with running(Case(fault, "late", fault, torch=False), sys.executable, place) as ranks:
         return infer(sample(Host(), [rank.pid for rank in ranks], Options(window_s=window_s, native="none")).states)
 
@@ -28,8 +29,7 @@ def verdict(fault: str, place: Path, window_s: float) -> Verdict:
 def test_who_may_only_be_late_is_named_and_not_accused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str, late_s: str, hint: str
 ) -> None:
-    monkeypatch.setenv("LATE_S", late_s)
-    told = verdict(fault, tmp_path, 1.2)
+    told = verdict(fault, late_s, tmp_path, 1.2, monkeypatch)
     assert [row.rank for row in told.culprits] == [1] and told.causes[0].confidence == "possible", told.summary
     assert "late or stuck, which a look of 1 s does not tell" in told.summary and hint in told.summary, told.summary
     assert any("--window 20" in step for step in told.next), told.next
@@ -44,8 +44,7 @@ def test_who_may_only_be_late_is_named_and_not_accused(
 def test_a_look_that_is_longer_than_a_step_sees_that_it_gets_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str, late_s: str
 ) -> None:
-    monkeypatch.setenv("LATE_S", late_s)
-    told = verdict(fault, tmp_path, 2.5)
+    told = verdict(fault, late_s, tmp_path, 2.5, monkeypatch)
     assert told.kind in ("progressing", "healthy") and not told.culprits, told.summary
 
 
@@ -59,7 +58,6 @@ def test_a_look_that_is_longer_than_a_step_sees_that_it_gets_on(
 def test_who_stands_for_good_is_likely_stuck(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str, late_s: str, ground: str
 ) -> None:
-    monkeypatch.setenv("LATE_S", late_s)
-    told = verdict(fault, tmp_path, 1.0)
+    told = verdict(fault, late_s, tmp_path, 1.0, monkeypatch)
     assert [row.rank for row in told.culprits] == [1] and told.causes[0].confidence == "likely", told.summary
     assert ground in told.summary and not any("--window" in step for step in told.next), told.summary

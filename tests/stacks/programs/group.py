@@ -6,6 +6,8 @@ import datetime
 import os
 import pathlib
 import signal
+import socket
+import time
 
 RANK = int(os.environ["RANK"])
 WORLD = int(os.environ["WORLD_SIZE"])
@@ -17,6 +19,20 @@ PLACE = pathlib.Path(os.environ["PROGRAM_DIR"])
 def here():
     """Say that this rank is about to do what the case is about."""
     (PLACE / f"here-{RANK}").touch()
+
+
+def server():
+    """Where the others reach the rank that they wait for, in programs without torch."""
+    return socket.create_server(("127.0.0.1", int(os.environ["MASTER_PORT"])))
+
+
+def connect():
+    """The connection to that rank."""
+    while True:
+        try:
+            return socket.create_connection(("127.0.0.1", int(os.environ["MASTER_PORT"])), timeout=60)
+        except ConnectionRefusedError:
+            time.sleep(0.05)
 
 
 def join():

@@ -2,7 +2,6 @@
 
 # mypy: ignore-errors
 import os
-import socket
 import subprocess
 import sys
 import threading
@@ -10,7 +9,6 @@ import time
 
 import group
 
-PORT = int(os.environ["MASTER_PORT"])
 SOURCE = []
 
 
@@ -71,16 +69,8 @@ def typed():
     sys.stdin.readline()
 
 
-def connect():
-    while True:
-        try:
-            return socket.create_connection(("127.0.0.1", PORT), timeout=60)
-        except ConnectionRefusedError:
-            time.sleep(0.05)
-
-
 if group.RANK == 1:
-    with socket.create_server(("127.0.0.1", PORT)) as server:
+    with group.server() as server:
         peers = [server.accept()[0] for _ in range(group.WORLD - 1)]
     group.here()
     while True:
@@ -88,7 +78,7 @@ if group.RANK == 1:
         for peer in peers:
             peer.sendall(b"go")
 else:
-    with connect() as to_first:
+    with group.connect() as to_first:
         to_first.settimeout(None)
         group.here()
         while to_first.recv(2):

@@ -9,7 +9,6 @@ import time
 
 import group
 
-PORT = int(os.environ["MASTER_PORT"])
 
 
 def lock():
@@ -66,22 +65,14 @@ def slow():
             time.sleep(0.1)
 
 
-def connect():
-    while True:
-        try:
-            return socket.create_connection(("127.0.0.1", PORT), timeout=60)
-        except ConnectionRefusedError:
-            time.sleep(0.05)
-
-
 if group.RANK == 1:
-    with socket.create_server(("127.0.0.1", PORT)) as server:
+    with group.server() as server:
         peers = [server.accept()[0] for _ in range(group.WORLD - 1)]
     globals()[os.environ["FAULT"]]()
     for peer in peers:
         peer.sendall(b"go")
 else:
-    with connect() as to_first:
+    with group.connect() as to_first:
         to_first.settimeout(None)
         group.here()
         to_first.recv(2)
