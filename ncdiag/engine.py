@@ -159,8 +159,10 @@ def site_packages(host: Host, engine: Engine) -> List[str]:
                     ]
     real: Dict[str, str] = {}
     for folder in found:
-        if host.exists(engine.root + folder):
+        try:
             real.setdefault(host.real(engine.root + folder), folder)
+        except HostError:
+            continue
     return list(real.values())
 
 

@@ -212,9 +212,11 @@ class Host:
 
     def real(self, path: str) -> str:
         """The path with every link in it resolved; Absent where it leads nowhere."""
-        real = os.path.realpath(path)
-        if not os.path.lexists(real):
-            raise Absent(path, os.strerror(errno.ENOENT), errno.ENOENT)
+        try:
+            real = os.path.realpath(path)  # raises where a link's text cannot be read: /proc/PID/root of one that ends
+            os.lstat(real)
+        except OSError as error:
+            raise _error(path, error) from None
         return real
 
     def stat(self, path: str) -> Stat:

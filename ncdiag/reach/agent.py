@@ -42,13 +42,14 @@ def run(request: Dict[str, Any]) -> Dict[str, Any]:
               "rdma": why, "tests": _rounds(request, own, begin, ends)}  # fmt: skip
     time.sleep(LINGER_S)
     server.stop()
-    ends.stop()
+    ends.end()
     return answer
 
 
 def _ready(ends: rdma.Ends) -> Optional[str]:
     try:
-        ends.start()
+        with ends.held(rdma.START_S):  # who is early in the first round starts it by asking
+            ends.start()
     except rdma.Broken as error:
         return str(error)
     return None

@@ -13,7 +13,8 @@ import subprocess
 import sys
 import threading
 import time
-from typing import Any, Dict, List, Optional, Tuple
+from contextlib import contextmanager, suppress
+from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 import ncdiag
 from ncdiag.reach import lanes
@@ -34,15 +35,42 @@ class Broken(Exception):
 
 
 class Ends:
-    """The process that holds this node's ends; started when it is first wanted, and again when it has died or was ended as too slow."""
+    """The process that holds this node's ends; started when it is first wanted, and again when it has died or was ended as too slow.
+
+    `start`, `ask` and `stop` are for who has it `held`: its answers come one after the other, without a name.
+    """
 
     def __init__(self) -> None:
         self._process: Optional[subprocess.Popen[bytes]] = None
-        self.lock = threading.Lock()
-        """Held while one pair is tested."""
+        self._lock = threading.Lock()
+        self._over = False
+
+    @contextmanager
+    def held(self, limit_s: float) -> Iterator[None]:
+        """For one pair, or for the start. Raises Broken when another still has it after `limit_s`."""
+        if not self._lock.acquire(timeout=limit_s):
+            raise Broken("still starting, or busy with the pair before")
+        try:
+            yield
+        finally:
+            self._lock.release()
+
+    def end(self) -> None:
+        """For good, from any thread: whoever has it held gets Broken."""
+        self._over = True
+        process = self._process
+        if process is not None:
+            process.kill()
+        try:
+            with self.held(STEP_S):
+                self.stop()
+        except Broken:  # its holder waits for the other side; the process is killed
+            return
 
     def start(self) -> None:
         """Raises Broken."""
+        if self._over:
+            raise Broken("the test is over")
         if self._process is not None and self._process.poll() is None:
             return
         root = os.path.dirname(os.path.dirname(os.path.abspath(ncdiag.__file__)))
@@ -123,44 +151,38 @@ class Line:
 def answer(ends: Ends, connection: Any, pairs: List[Any]) -> None:
     """The side that was asked. `pairs`: `lanes_of` from its point of view."""
     line = Line(connection)
-    if not ends.lock.acquire(timeout=STEP_S):
-        line.put({"broken": "still busy with the pair before"})
-        return
     try:
-        theirs = line.take()["open"]
-        own = ends.ask("open", [port for port, _ in pairs])
-        line.put({"open": own})
-        failed = ends.ask("connect", _both(own, theirs))
-        line.put({"connect": failed})
-        wanted = line.take()["send"]
-        line.put({"send": ends.ask("send", wanted)})
+        with ends.held(STEP_S):
+            theirs = line.take()["open"]
+            own = ends.ask("open", [port for port, _ in pairs])
+            line.put({"open": own})
+            failed = ends.ask("connect", _both(own, theirs))
+            line.put({"connect": failed})
+            wanted = line.take()["send"]
+            line.put({"send": ends.ask("send", wanted)})
     except Broken as error:
-        line.put({"broken": "%s there" % error})
-    finally:
-        ends.lock.release()
+        with suppress(Broken):  # it has ended too
+            line.put({"broken": "%s there" % error})
 
 
 def test(ends: Ends, connection: Any, pairs: List[Any]) -> List[Test]:
     """The side that asks: a test `rdma N` for each lane, and `rdma N back` for what the other side sent."""
     line = Line(connection)
-    if not ends.lock.acquire(timeout=STEP_S):
-        return [["rdma", "none", "still busy with the pair before"]]
     try:
-        own = ends.ask("open", [port for port, _ in pairs])
-        line.put({"open": own})
-        theirs = line.take()["open"]
-        refused = (ends.ask("connect", _both(own, theirs)), line.take()["connect"])
-        wanted = [
-            not any("why" in side[index] for side in (own, theirs)) and not any(side[index] for side in refused)
-            for index in range(len(pairs))
-        ]
-        line.put({"send": wanted})
-        sent = ends.ask("send", wanted)
-        back = line.take()["send"]
+        with ends.held(STEP_S):
+            own = ends.ask("open", [port for port, _ in pairs])
+            line.put({"open": own})
+            theirs = line.take()["open"]
+            refused = (ends.ask("connect", _both(own, theirs)), line.take()["connect"])
+            wanted = [
+                not any("why" in side[index] for side in (own, theirs)) and not any(side[index] for side in refused)
+                for index in range(len(pairs))
+            ]
+            line.put({"send": wanted})
+            sent = ends.ask("send", wanted)
+            back = line.take()["send"]
     except Broken as error:
         return [["rdma", "none", str(error)]]
-    finally:
-        ends.lock.release()
     told: List[Test] = []
     for index in range(len(pairs)):
         told += _lane(

@@ -73,8 +73,13 @@ class Server:
         return True
 
     def answer_datagrams(self, port: int) -> None:
+        """Nothing where another program has the port: the path's MTU to this node is then not measured."""
         datagrams = socket.socket(family(self._address), socket.SOCK_DGRAM)
-        datagrams.bind((self._address, port))
+        try:
+            datagrams.bind((self._address, port))
+        except OSError:
+            datagrams.close()
+            return
         threading.Thread(target=self._echo, args=(datagrams,), daemon=True).start()
 
     def stop(self) -> None:

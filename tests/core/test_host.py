@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import errno
 import os
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -31,6 +32,20 @@ def test_reads_and_says_why_not(tmp_path: Path) -> None:
 def test_name_that_is_no_utf8(tmp_path: Path) -> None:
     os.close(os.open(os.fsencode(str(tmp_path)) + b"/caf\xe9", os.O_CREAT | os.O_WRONLY))
     assert Host().list(str(tmp_path)) == ["caf\\xe9"]
+
+
+def test_a_link_that_is_there_and_leads_nowhere_is_absent() -> None:
+    """That of a process which has ended: `lstat` finds the link, `readlink` does not, and os.path.realpath lets that through."""
+    ended = subprocess.Popen([sys.executable, "-S", "-c", ""])
+    os.waitid(os.P_PID, ended.pid, os.WEXITED | os.WNOWAIT)
+    try:
+        link = f"/proc/{ended.pid}/root"
+        assert os.path.lexists(link)
+        for path in (link, link + "/usr/lib"):
+            with pytest.raises(Absent):
+                Host().real(path)
+    finally:
+        ended.wait()
 
 
 def test_commands() -> None:

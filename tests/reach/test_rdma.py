@@ -10,13 +10,14 @@ import socket
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
 from ncdiag import payload
 from ncdiag.fleet.remote import loader
-from ncdiag.reach import schedule, verbs
+from ncdiag.reach import agent, rdma, schedule, verbs
 from ncdiag.reach.judge import judge
 from ncdiag.reach.rdma import Broken, Ends, lanes_of
 from ncdiag.reach.seen import Member, Run
@@ -126,7 +127,7 @@ class TestEnds:
         try:
             (told,) = ends.ask("open", [{**PORT, "device": "none0"}])
         finally:
-            ends.stop()
+            ends.end()
         assert "why" in told and told["code"] > 0, told
 
     def test_one_that_dies_is_an_error_and_the_next_works(self) -> None:
@@ -139,7 +140,38 @@ class TestEnds:
                 ends.ask("open", [])
             assert ends.ask("open", []) == []
         finally:
-            ends.stop()
+            ends.end()
+
+    def test_the_start_waits_for_a_pair_that_is_tested_already(self) -> None:
+        """A slow node's first round begins while it starts: two that read one pipe would take each other's answers."""
+        ends = Ends()
+        with ThreadPoolExecutor(1) as pool:
+            with ends.held(1.0):
+                starting = pool.submit(agent._ready, ends)
+                assert ends.ask("open", []) == [] and not starting.done()
+                first = ends._process
+            assert starting.result(10) is None and ends._process is first
+        ends.end()
+        assert first is not None and first.returncode == -signal.SIGKILL
+
+    def test_a_pair_that_is_still_tested_at_the_end_is_told_so(self) -> None:
+        ends = Ends()
+        one, other = socket.socketpair()
+        with ThreadPoolExecutor(1) as pool, one, other:
+            with ends.held(1.0):
+                ends.start()
+                process = ends._process
+            assert process is not None
+            os.kill(process.pid, signal.SIGSTOP)
+            asked = pool.submit(rdma.test, ends, one, [(PORT, PORT)])
+            while not ends._lock.locked():
+                time.sleep(0.001)
+            ends.end()
+            ((what, outcome, why),) = asked.result(10)
+        assert (what, outcome) == ("rdma", "none") and ("ended" in why or "over" in why), why
+        assert process.returncode == -signal.SIGKILL
+        with pytest.raises(Broken, match="the test is over"):
+            ends.start()
 
     def test_it_starts_from_the_packed_zip_in_memory(self) -> None:
         """As on a node: the agent through the loader, whose files exist nowhere; it says whether it can test RDMA."""

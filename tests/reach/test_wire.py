@@ -40,3 +40,17 @@ def test_one_that_answers(closed: int) -> None:
         assert wire.knock("127.0.0.1", "127.0.0.1", closed) == ("ok", "")
     finally:
         server.stop()
+
+
+def test_a_port_whose_datagrams_another_program_takes_costs_the_mtu_alone() -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other:
+        other.bind(("127.0.0.1", 0))
+        port = other.getsockname()[1]
+        server = wire.Server("token", 7, "127.0.0.1", lambda connection, number: None)
+        try:
+            assert server.listen(port)
+            server.answer_datagrams(port)
+            assert wire.connect("token", "127.0.0.1", "127.0.0.1", port, 7)[0] == "ok"
+            assert wire.path_mtu("token", "127.0.0.1", "127.0.0.1", port, 1500) is None
+        finally:
+            server.stop()

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 AGENT = """
@@ -18,7 +19,7 @@ from ncdiag.reach import agent
 print(json.dumps(agent.run(json.loads(sys.stdin.read()))), flush=True)
 """
 ADDRESSES = ("10.77.0.1", "10.77.0.2")
-LEAD_S, SLOT_S, LIMIT_S = 8.0, 4.5, 40.0
+LEAD_S, SLOT_S, LIMIT_S = 14.0, 4.5, 60.0
 
 Lane = tuple[int, int]
 """The GID index of rxe0, that of rxe1."""
@@ -35,17 +36,24 @@ def test(lanes: Sequence[Lane], mtu: int = 1500) -> dict[str, Any]:
     request = {"token": "lab", "nodes": nodes, "ports": [41001], "named": [], "limit": None, "between": None, "seed": 1,
                "start": time.time() + LEAD_S, "slot_s": SLOT_S}  # fmt: skip
     agents = [
-        subprocess.Popen([sys.executable, "-S", "-E", "-c", AGENT, node["hostname"]], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        subprocess.Popen([sys.executable, "-S", "-E", "-c", AGENT, node["hostname"]], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                         stderr=subprocess.PIPE)
         for node in nodes
     ]  # fmt: skip
-    for agent in agents:
-        assert agent.stdin is not None
-        agent.stdin.write(json.dumps(request).encode())
-        agent.stdin.close()
+    told = json.dumps(request).encode()
+    with ThreadPoolExecutor(len(agents)) as pool:  # both at once: neither waits for the other's pipe
+        said = list(pool.map(lambda agent: _said(agent, told), agents))
+    errors = b"\n".join(error for _, error in said).decode(errors="replace")
+    assert all(out for out, _ in said), f"an agent told nothing: {errors}"
+    reports = [json.loads(out) for out, _ in said]
+    return {"request": request, "reports": reports, "left": [agent.returncode for agent in agents]}
+
+
+def _said(agent: subprocess.Popen[bytes], told: bytes) -> tuple[bytes, bytes]:
+    """Its output and what it said of errors; it is ended when it takes longer than LIMIT_S."""
     try:
-        reports = [json.loads(agent.stdout.read()) for agent in agents if agent.stdout is not None]
-        left = [agent.wait(LIMIT_S) for agent in agents]
-    finally:
-        for agent in agents:
-            agent.kill()
-    return {"request": request, "reports": reports, "left": left}
+        return agent.communicate(told, LIMIT_S)
+    except subprocess.TimeoutExpired:
+        agent.kill()
+        out, error = agent.communicate()
+        return b"", error + b"\nended after %g s; it had told %d bytes" % (LIMIT_S, len(out))
