@@ -20,7 +20,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
-from ncdiag.bandwidth.isolate import Pair, Search, most_rounds
+from ncdiag.bandwidth.isolation.board import Pair
+from ncdiag.bandwidth.isolation.search import Search, most_rounds
 
 RAILS = tuple(f"mlx5_{number}" for number in range(8))
 LEAF = 8

@@ -11,7 +11,7 @@ from typing import Any
 from ncdiag.bandwidth import stuck_pairs
 from ncdiag.bandwidth.baseline import Change
 from ncdiag.bandwidth.expect import SLOW, VERY_SLOW, Expectation
-from ncdiag.bandwidth.isolate import Verdict
+from ncdiag.bandwidth.isolation.board import Verdict
 from ncdiag.bandwidth.job import Outcome
 from ncdiag.bandwidth.pairs import Isolation
 from ncdiag.bandwidth.session import Agent

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ncdiag.bandwidth import sweep
-from ncdiag.bandwidth.isolate import Pair, Search, Verdict
+from ncdiag.bandwidth.isolation.board import Pair, Verdict
+from ncdiag.bandwidth.isolation.search import Search
 from ncdiag.bandwidth.job import Outcome, Place
 from ncdiag.bandwidth.session import Session
 from ncdiag.bandwidth.symptoms import LOSS, SLOW_CPU, SLOW_CPU_STOPPED, Symptoms, idle_loss, symptoms

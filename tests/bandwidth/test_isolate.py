@@ -12,7 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ncdiag.bandwidth.isolate import Pair, Search, most_rounds, round_robin
+from ncdiag.bandwidth.isolation.board import Pair
+from ncdiag.bandwidth.isolation.few import round_robin
+from ncdiag.bandwidth.isolation.search import Search, most_rounds
 
 Measure = Callable[[Pair], float | None]
 RAILS = tuple(f"mlx5_{number}" for number in range(4))

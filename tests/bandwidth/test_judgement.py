@@ -10,7 +10,7 @@ import pytest
 from ncdiag.bandwidth import agent, judge
 from ncdiag.bandwidth.engine_share import Curve, Load, Machine, Shape, forwards
 from ncdiag.bandwidth.expect import Expectation, socket_efficiency
-from ncdiag.bandwidth.isolate import Verdict
+from ncdiag.bandwidth.isolation.board import Verdict
 from ncdiag.bandwidth.occupancy import taken, too_many
 from ncdiag.bandwidth.pairs import Isolation
 from ncdiag.bandwidth.symptoms import Symptoms

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ncdiag.bandwidth import judge
-from ncdiag.bandwidth.isolate import Verdict
+from ncdiag.bandwidth.isolation.board import Verdict
 from ncdiag.bandwidth.job import Job, Outcome, Place, RankOutcome
 from ncdiag.bandwidth.pairs import Isolation
 from ncdiag.bandwidth.symptoms import Symptoms

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from ncdiag.bandwidth import judge
-from ncdiag.bandwidth.isolate import Search
+from ncdiag.bandwidth.isolation.search import Search
 from ncdiag.bandwidth.job import JOINING_S, Job, Outcome, Place, RankOutcome
 from ncdiag.bandwidth.limit import Limit
 from ncdiag.bandwidth.measure import Report
