@@ -73,6 +73,25 @@ def find(host: Host) -> Optional[Engine]:
     return in_path(host)
 
 
+def must_find(host: Host) -> Engine:
+    """The same; where there is none, HostError says why, and what to give instead."""
+    found = find(host)
+    if found is not None:
+        return found
+    if host.pid is None:
+        raise HostError(
+            "engine", "no interpreter of an engine was found; name one with --python or a process with --pid"
+        )
+    program = host.link("/proc/%d/exe" % host.pid)
+    if "python" in posixpath.basename(program):
+        reason = "its interpreter %s cannot be read; name one with --python" % program
+    else:
+        reason = (
+            "it runs %s, which is no Python: give the pid of a process of the engine (ps -ef | grep -i vllm)" % program
+        )
+    raise HostError("process %d" % host.pid, reason)
+
+
 def _of_process(host: Host, pid: int, found_by: str) -> Optional[Engine]:
     try:
         python = host.link("/proc/%d/exe" % pid)

@@ -23,7 +23,7 @@ Holders = Dict[str, List[Tuple[str, str]]]
 def judge(snapshot: Snapshot) -> Iterator[Finding]:
     nodes = dict(snapshot.each("interfaces"))
     if len(nodes) < 2:
-        yield skip("%d node with addresses: nothing to compare with" % len(nodes), source="addresses of each node")
+        yield skip("fewer than two nodes told their addresses: nothing to compare", source="addresses of each node")
         return
     ips: Holders = {}
     macs: Holders = {}

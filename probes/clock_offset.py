@@ -44,7 +44,7 @@ def judge(snapshot: Snapshot) -> Iterator[Finding]:
                 source=SOURCE,
             )
     if len(close) < 2:
-        yield skip("%d clock measured: nothing to compare with" % len(close), source=SOURCE)
+        yield skip("fewer than two clocks were measured: nothing to compare", source=SOURCE)
     elif len(close) == 2:
         yield from _two(close)
     else:

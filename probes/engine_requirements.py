@@ -13,7 +13,7 @@ import json
 from typing import Any, Dict, Iterator, List, Optional, TypedDict
 
 from ncdiag import engine
-from ncdiag.host import Host, HostError
+from ncdiag.host import Host
 from ncdiag.model import Finding, Probe, Snapshot, fail, ok, skip, warn
 
 STATING = (
@@ -68,11 +68,7 @@ class Facts(TypedDict):
 
 
 def collect(host: Host) -> Facts:
-    found = engine.find(host)
-    if found is None:
-        raise HostError(
-            "engine", "no interpreter of an engine was found; name one with --python or a process with --pid"
-        )
+    found = engine.must_find(host)
     folders = engine.site_packages(host, found)
     installed = engine.distributions(host, found, folders)
     facts: Facts = {

@@ -65,11 +65,7 @@ class Facts(TypedDict):
 
 
 def collect(host: Host) -> Facts:
-    found = engine.find(host)
-    if found is None:
-        raise HostError(
-            "engine", "no interpreter of an engine was found; name one with --python or a process with --pid"
-        )
+    found = engine.must_find(host)
     folders = engine.site_packages(host, found)
     if not folders:
         raise HostError(found.python, "no site-packages folder belongs to this interpreter (%s)" % found.found_by)
@@ -95,7 +91,8 @@ def judge(snapshot: Snapshot) -> Iterator[Finding]:
         source = "metadata beside %s (%s)" % (facts["python"], facts["found_by"])
         if not facts["packages"]:
             yield unknown(
-                "no engine is installed beside %s, which was taken by: %s" % (facts["python"], facts["found_by"]),
+                "no package of an engine (vllm, torch, ray …) is installed beside %s (%s)"
+                % (facts["python"], facts["found_by"]),
                 node,
                 source=source,
                 remedy="name the engine's interpreter with --python, or a running process of it with --pid",
@@ -113,7 +110,7 @@ def judge(snapshot: Snapshot) -> Iterator[Finding]:
 def _differences(nodes: Dict[str, Facts]) -> Iterator[Finding]:
     with_engine = {node: facts for node, facts in nodes.items() if facts["packages"]}
     if len(with_engine) < 2:
-        yield skip("%d node with an engine: nothing to compare with" % len(with_engine))
+        yield skip("fewer than two nodes have an engine: nothing to compare")
         return
     names = sorted({name for facts in with_engine.values() for name in facts["packages"]})
     same = True

@@ -16,7 +16,7 @@ from ncdiag.host import Host, HostError
 from ncdiag.model import Finding, Probe, Snapshot, fail, ok, unknown, warn
 from ncdiag.nccl import frameworks
 from ncdiag.nccl.node import addresses, several
-from ncdiag.nodeset import fold
+from ncdiag.nodeset import counted, fold
 
 WANTED = re.compile(
     r"(?:VLLM|RAY|GLOO|TP|TORCH|PYTORCH|HIP|ROCR|UCX|OFI_NCCL)_|CUDA_(?:VISIBLE_DEVICES|LAUNCH_BLOCKING|DEVICE_ORDER|DEVICE_MAX_CONNECTIONS"
@@ -84,7 +84,9 @@ def judge(snapshot: Snapshot) -> Iterator[Finding]:
             )
         if not found:
             yield ok(
-                "%d variables of vLLM, Ray, torch and gloo are set, none of them amiss" % len(environ),
+                "%s of vLLM, Ray, torch and gloo set, none amiss" % counted(len(environ), "variable")
+                if environ
+                else "no variable of vLLM, Ray, torch or gloo is set",
                 node,
                 source="environment",
                 observed=environ,

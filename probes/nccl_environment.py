@@ -18,7 +18,7 @@ from ncdiag.nccl.environment import Setting
 from ncdiag.nccl.node import release, several
 from ncdiag.nccl.node import settings as settings_of
 from ncdiag.nccl.version import Version
-from ncdiag.nodeset import fold
+from ncdiag.nodeset import counted, fold
 
 MUST_BE_EQUAL = (
     "ALGO",
@@ -103,7 +103,7 @@ def judge(snapshot: Snapshot) -> Iterator[Finding]:
         if not any(finding.status.severity > 1 for finding in found):
             names = sorted(name for name in settings if name.startswith("NCCL_"))
             yield ok(
-                "%d NCCL variables are set, none of them amiss" % len(names) if names else "no NCCL variable is set",
+                "%s set, none amiss" % counted(len(names), "NCCL variable") if names else "no NCCL variable is set",
                 node,
                 source="environment",
                 observed={name: settings[name].value for name in names},

@@ -14,6 +14,7 @@ from ncdiag import engine
 from ncdiag.host import Host, HostError
 from ncdiag.model import Finding, Probe, Snapshot, fail, ok, skip, unknown, warn
 from ncdiag.nccl.sysfs import names
+from ncdiag.nodeset import counted
 
 FOLDERS = (
     "/usr/lib/x86_64-linux-gnu",
@@ -89,7 +90,10 @@ def _library(host: Host, root: str) -> tuple[Optional[str], List[str], bool]:
 
 def judge(snapshot: Snapshot) -> Iterator[Finding]:
     for node, facts in snapshot.each(PROBE.id):
-        devices = (snapshot.facts(node, "rdma-devices") or {}).get("devices", [])
+        rdma = snapshot.facts(node, "rdma-devices")
+        if rdma is None:
+            continue
+        devices = rdma["devices"]
         if not devices:
             yield skip("no RDMA device on this node", node, source="/sys/class/infiniband")
             continue
@@ -97,7 +101,9 @@ def judge(snapshot: Snapshot) -> Iterator[Finding]:
         yield from problems
         if not problems:
             yield ok(
-                f"{len(facts['nodes'])} device nodes and {facts['library']} are there", node, source="/dev/infiniband"
+                f"{counted(len(facts['nodes']), 'device node')} and {facts['library']} are there",
+                node,
+                source="/dev/infiniband",
             )
 
 

@@ -37,5 +37,6 @@ def write_findings(
         from ncdiag.report.console import findings_as_text
 
         color = None if output else obj["color"]
-        write_result(findings_as_text(nodes, findings, show_all=show_all or obj["verbose"] > 0, color=color), output)
+        shown = findings_as_text(nodes, findings, show_all=show_all or obj["verbose"] > 0, color=color, more="--all")
+        write_result(shown, output)
     return code

@@ -15,6 +15,7 @@ from rich.text import Text
 
 from ncdiag.check import counts
 from ncdiag.model import Finding, Status
+from ncdiag.report.absent import absent
 from ncdiag.report.folding import apart, folded, nodes_of, place
 from ncdiag.report.plain import one_line, plain
 
@@ -50,20 +51,37 @@ def make_console(color: str | None) -> tuple[Console, Page]:
     ), buffer
 
 
-def findings_as_text(nodes: Sequence[str], findings: Sequence[Finding], *, show_all: bool, color: str | None) -> str:
-    """Verdict, then findings from the gravest on; `ok` and `skip` are counted, or listed with `show_all`."""
+def findings_as_text(
+    nodes: Sequence[str],
+    findings: Sequence[Finding],
+    *,
+    show_all: bool,
+    color: str | None,
+    more: str = "",
+    note: str = "",
+) -> str:
+    """Findings from the gravest on, then how many there are; `ok` and `skip` are counted, or listed with `show_all`.
+
+    `more`: what is typed to see them all (`--all`), where something is. `note`: what was looked at, to be read first.
+    """
     console, buffer = make_console(color)
     numbers = counts(findings)
+    lacking = absent(nodes, findings)
+    shows = f" ({more} shows what was skipped)" if more and not show_all else ""
+    for text in (note, f"{lacking}: what needs one was not checked{shows}" if lacking else ""):
+        if text:
+            _print_row(console, Text("note", "dim"), Text(plain(text)))
     for status in (Status.FAIL, Status.WARN):
         for groups in _with_one_remedy(folded(finding for finding in findings if finding.status is status), nodes):
-            _print_block(console, groups, nodes, None if show_all else LINES)
+            _print_block(console, groups, nodes, None if show_all else LINES, more)
     for status in (Status.UNKNOWN, *((Status.OK, Status.SKIP) if show_all else ())):
         chosen = [finding for finding in findings if finding.status is status]
         for alike, probes in _with_one_reason(folded(chosen), nodes):
             _print_line(console, alike, nodes, probes)
         if status is Status.UNKNOWN:
             _print_advice(console, chosen)
-    console.print(_verdict(nodes, numbers), soft_wrap=True)
+    hidden = more and not show_all and numbers["ok"] + numbers["skip"]
+    console.print(_verdict(nodes, numbers).append(f" ({more} shows each)" if hidden else "", "dim"), soft_wrap=True)
     return buffer.text()
 
 
@@ -78,7 +96,9 @@ def _with_one_remedy(groups: Iterable[list[Finding]], nodes: Sequence[str]) -> l
     return list(together.values())
 
 
-def _print_block(console: Console, groups: list[list[Finding]], nodes: Sequence[str], limit: int | None) -> None:
+def _print_block(
+    console: Console, groups: list[list[Finding]], nodes: Sequence[str], limit: int | None, more: str
+) -> None:
     """What is wrong: a head, then what was seen, what to do and where it was read."""
     first = groups[0][0]
     head = Text(f"{first.status.value:<8}", STYLES[first.status])
@@ -87,7 +107,7 @@ def _print_block(console: Console, groups: list[list[Finding]], nodes: Sequence[
     console.print(head, soft_wrap=True)
     lines = Text("\n".join(plain(alike[0].summary + _apart(alike)) for alike in groups[:limit]))
     if limit is not None and len(groups) > limit:
-        lines.append(f"\n… {len(groups) - limit} more (-v shows all)", "dim")
+        lines.append(f"\n… {len(groups) - limit} more" + (f" ({more} shows them)" if more else ""), "dim")
     if first.remedy:
         lines.append("\n→ ", "bold").append(plain(first.remedy))
     lines.append(f"\ncause {one_line(first.cause)} · read from {one_line(first.source)}", "dim")
@@ -113,10 +133,14 @@ def _print_line(console: Console, alike: list[Finding], nodes: Sequence[str], pr
     if where:
         line.append(" " + where, "cyan")
     line.append("  ").append(plain(first.summary + _apart(alike)), "")
+    _print_row(console, Text(first.status.value, STYLES[first.status]), line)
+
+
+def _print_row(console: Console, head: Text, line: Text) -> None:
     table = Table.grid(padding=(0, 0))
     table.add_column(width=8)
     table.add_column()
-    table.add_row(Text(first.status.value, STYLES[first.status]), line)
+    table.add_row(head, line)
     console.print(table)
 
 

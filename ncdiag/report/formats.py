@@ -82,4 +82,4 @@ def _text(one: Saved, show_all: bool, color: str | None) -> str:
         return causes_as_text(result.causes, next_=result.next, notes=result.notes, show_all=show_all, color=color)
     from ncdiag.report.console import findings_as_text
 
-    return findings_as_text(result.nodes, result.findings, show_all=show_all, color=color)
+    return findings_as_text(result.nodes, result.findings, show_all=show_all, color=color, more="--all")

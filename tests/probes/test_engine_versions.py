@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -85,4 +87,19 @@ def test_python_minor_counts_and_patch_does_not() -> None:
     )
     assert "fail" in statuses(
         judged("engine-versions", {"a": facts("3.11.7", vllm="1"), "b": facts("3.12.1", vllm="1")})
+    )
+
+
+def test_a_process_that_is_no_python_is_told_as_that(tmp_path: Path) -> None:
+    sleep = shutil.which("sleep")
+    assert sleep
+    with subprocess.Popen([sleep, "60"]) as process:
+        told = collected("engine-versions", Host(pid=process.pid)).errors["engine-versions"]
+        process.kill()
+    assert f"process {process.pid}: it runs {os.path.realpath(sleep)}, which is no Python" in told and "ps -ef" in told
+
+
+def test_too_few_to_compare_is_said_without_a_number() -> None:
+    assert [finding.summary for finding in judged("engine-versions", {"a": facts()})][1].startswith(
+        "fewer than two nodes"
     )

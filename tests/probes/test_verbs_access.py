@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from tests.probes.judged import judged as plain_judged
 from tests.probes.machines import Machine, graver, judged, statuses
 
 LIBRARIES = "/usr/lib/x86_64-linux-gnu"
@@ -46,3 +47,9 @@ def test_what_was_not_recorded_is_unknown() -> None:
 
 def test_without_devices() -> None:
     assert statuses(judged("verbs-access", Machine())) == ["skip"]
+
+
+def test_devices_that_were_not_read_are_not_none() -> None:
+    facts = {"folder": True, "nodes": {}, "library": None, "providers": [], "searched": True}
+    (finding,) = plain_judged("verbs-access", {"a": facts})
+    assert finding.status.value == "unknown"

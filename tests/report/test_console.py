@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ncdiag.model import Cause, Evidence, fail, unknown, warn
+from ncdiag.model import Cause, Evidence, fail, skip, unknown, warn
+from ncdiag.report.absent import absent
 from ncdiag.report.causes import causes_as_text
 from ncdiag.report.console import findings_as_text
+from tests.probes.machines import Machine, judged
 
 
 def test_one_remedy_is_shown_once() -> None:
@@ -14,9 +16,9 @@ def test_one_remedy_is_shown_once() -> None:
         warn(f"{name} does not fit", "a", source="metadata", cause="version-mismatch", remedy="install all again", package=name)
         for name in ("torch", "ray", "numpy", "triton", "xformers", "vllm", "tokenizers", "zmq")
     ]  # fmt: skip
-    shown = findings_as_text(["a"], findings, show_all=False, color=None)
+    shown = findings_as_text(["a"], findings, show_all=False, color=None, more="--all")
     assert shown.count("install all again") == 1 and shown.count("cause version-mismatch") == 1
-    assert "torch does not fit\n" in shown and "2 more (-v shows all)" in shown
+    assert "torch does not fit\n" in shown and "2 more (--all shows them)" in shown
     assert findings_as_text(["a"], findings, show_all=True, color=None).count("does not fit\n") == 8
 
 
@@ -46,3 +48,27 @@ def test_a_node_that_gave_nothing_is_not_forty_findings() -> None:
     findings.append(replace(unknown("a gave nothing: timed out", "a"), probe="node"))
     shown = findings_as_text(["a"], findings, show_all=False, color=None)
     assert shown.count("nothing to judge") == 1 and "unknown 40 probes" in shown and "41 unknown" in shown
+
+
+def test_what_the_nodes_have_none_of_is_said_first() -> None:
+    findings = [
+        replace(skip(f"no {what} on this node", node), probe=probe)
+        for what, probe in (("NVIDIA GPU", "gpu-health"), ("RDMA device", "verbs-access"))
+        for node in ("a", "b")
+    ]
+    findings[1] = replace(fail("b: GPU 3 is lost", "b"), probe="gpu-health")
+    first = findings_as_text(["a", "b"], findings, show_all=False, color=None, more="--all").splitlines()
+    assert " ".join("\n".join(first[:2]).split()) == (
+        "note no GPU on a; no RDMA device on a,b: what needs one was not checked (--all shows what was skipped)"
+    )
+    assert first[-1] == "2 nodes: 1 fail, 0 warn, 0 unknown, 0 ok, 3 skip (--all shows each)"
+    alone = findings_as_text(["a"], [findings[0], findings[2]], show_all=True, color=None, more="--all")
+    assert alone.startswith("note    no GPU and no RDMA device on a: what needs one was not checked\n")
+    assert "note" not in findings_as_text(["b"], findings[1:2], show_all=False, color=None)
+
+
+def test_a_bare_machine_says_that_it_has_no_card_and_a_full_one_does_not() -> None:
+    bare = judged("verbs-access", Machine()) + judged("gpu-health", Machine())
+    assert absent(["node1"], bare) == "no GPU and no RDMA device on node1"
+    full = Machine().card("mlx5_0", "0000:10:00.0")
+    assert absent(["node1"], judged("verbs-access", full)) == ""
