@@ -31,7 +31,7 @@ from ncdiag.tree import open_tree
 from tests.lab.vm import initramfs, machine
 from tests.lab.vm.kernel import NotHere, fetch
 
-pytestmark = [pytest.mark.lab, pytest.mark.timeout(600)]  # the kernel is downloaded first, and the machine has 360 s
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(900)]  # the kernel is downloaded first, and the machine has 540 s
 
 SETUPS = (
     "one-address-each", "ipv6-before-ipv4", "uneven", "ipv6-only", "an-address-taken-away", "ipv6-disabled", "link-local-only",

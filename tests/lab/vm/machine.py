@@ -12,7 +12,7 @@ from tests.lab.vm import initramfs
 from tests.lab.vm.kernel import Kernel, NotHere
 
 HERE = Path(__file__).parent
-LIMIT_S = 360
+LIMIT_S = 540
 MEMORY_MB = 640
 SIGN_OF_LIFE_S = 20
 
