@@ -13,7 +13,7 @@ A signal says how much it says. The order of the list follows from that alone, n
 from __future__ import annotations
 
 import enum
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,6 +21,7 @@ from ncdiag.model import Cause, Evidence
 
 EVIDENCE_LIMIT = 8  # lines shown for one cause
 SECONDARY_LIMIT = 12
+ATTACH_LIMIT = 2000  # signals beside the causes that are looked at
 POSSIBLE_LIMIT = 4  # causes of confidence `possible` that are listed
 
 
@@ -156,8 +157,13 @@ FOLLOWS: dict[str, frozenset[str]] = {
 """Cause -> causes that are its usual consequence. Every cause also brings about the generic ones: a dead, missing or unreachable rank."""
 
 
-def explain(signals: Iterable[Signal], remedies: dict[str, str], steps: dict[str, tuple[str, ...]]) -> Verdict:
-    """`remedies`: cause -> one line. `steps`: cause -> what to collect to be surer."""
+def explain(
+    signals: Iterable[Signal],
+    remedies: dict[str, str],
+    steps: dict[str, tuple[str, ...]],
+    follows: Callable[[Signal, Signal], bool],
+) -> Verdict:
+    """`remedies`: cause -> one line. `steps`: cause -> what to collect to be surer. `follows`: whether the first signal is known to come after the second, in the same job."""
     groups, loose = _group(signals)
     asked = {
         name for signal in loose if signal.says is Says.SYMPTOM and not signal.condition for name in signal.candidates
@@ -178,8 +184,9 @@ def explain(signals: Iterable[Signal], remedies: dict[str, str], steps: dict[str
         causes = _unresolved(symptoms, causes, remedies, {group[0].cause for group in heads if not group[0].condition})
     if not causes:
         causes = [_nothing(loose)]
-    _attach(causes[0], [*folded, *sorted(loose, key=lambda s: (-s.says, s.order))])
-    return Verdict(_limit(causes), _next(causes, steps))
+    causes = _limit(causes)
+    _attach(causes, heads, [*folded, *sorted(loose, key=lambda s: (-s.says, s.order))], follows)
+    return Verdict(causes, _next(causes, steps))
 
 
 def _group(signals: Iterable[Signal]) -> tuple[dict[str, list[Signal]], list[Signal]]:
@@ -416,13 +423,54 @@ def _nothing(loose: Sequence[Signal]) -> Cause:
     return Cause("unresolved", "possible", "nothing in what was given says that something is wrong, or that it works")
 
 
-def _attach(cause: Cause, signals: Sequence[Signal]) -> None:
-    seen = {(item.source, item.line) for item in cause.evidence}
-    for signal in signals:
+def _attach(
+    causes: Sequence[Cause],
+    heads: Sequence[list[Signal]],
+    signals: Sequence[Signal],
+    follows: Callable[[Signal, Signal], bool],
+) -> None:
+    """What follows from a cause goes to the first one that it is known to follow from; the rest was only seen, too."""
+    roots = [(cause, _Root(group)) for cause in causes for group in heads if _brings(cause, group)]
+    seen = {(item.source, item.line) for cause in causes for item in cause.evidence}
+    for signal in signals[:ATTACH_LIMIT]:
+        parent = next((cause for cause, root in roots if root.brings(signal, follows)), None)
+        place = causes[0].also_seen if parent is None else parent.secondary
         for item in signal.evidence[:2]:
-            if (item.source, item.line) not in seen and len(cause.secondary) < SECONDARY_LIMIT:
+            if (item.source, item.line) not in seen and len(place) < SECONDARY_LIMIT:
                 seen.add((item.source, item.line))
-                cause.secondary.append(item)
+                place.append(item)
+
+
+def _brings(cause: Cause, group: list[Signal]) -> bool:
+    """Whether it is claimed that a cause, which `group` speaks for, brought something about."""
+    return group[0].cause == cause.cause not in GOOD and cause.confidence != "possible"
+
+
+class _Root:
+    """The signals of one cause that others may follow from: the strongest, and the first one of each source."""
+
+    def __init__(self, group: Sequence[Signal]) -> None:
+        self._main = group[0]
+        self._first: dict[str, Signal] = {}
+        for signal in sorted(group, key=lambda one: one.order):
+            if signal.evidence and signal.condition == self._main.condition:
+                self._first.setdefault(signal.evidence[0].source, signal)
+
+    def brings(self, signal: Signal, follows: Callable[[Signal, Signal], bool]) -> bool:
+        if not self._fits(signal):
+            return False
+        near = self._first.get(_source([signal]), self._main)
+        return follows(signal, near) or (near is not self._main and follows(signal, self._main))
+
+    def _fits(self, signal: Signal) -> bool:
+        """Whether it is something that the cause brings about. What ends a job makes ranks die and others miss them, in whatever words; what only slows it ends none."""
+        names = (signal.cause,) if signal.cause else signal.candidates
+        if not self._main.condition:
+            return not names or any(name in _GENERIC or self._of(name) for name in names)
+        return any(map(self._of, names)) and (signal.condition or signal.says <= Says.HINT)
+
+    def _of(self, name: str) -> bool:
+        return name == self._main.cause or brings_about(self._main.cause, name)
 
 
 def _limit(causes: list[Cause]) -> list[Cause]:

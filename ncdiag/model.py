@@ -268,6 +268,8 @@ class Cause:
     secondary: List[Evidence] = field(default_factory=list)
     """What follows from it: errors that are not the cause."""
     remedy: str = ""
+    also_seen: List[Evidence] = field(default_factory=list)
+    """Errors that stand beside it: nothing shows that they follow from it."""
 
     @property
     def playbook(self) -> str:
@@ -276,7 +278,7 @@ class Cause:
     def as_dict(self) -> Dict[str, Any]:
         data = asdict(self)
         data["playbook"] = self.playbook
-        for key in ("evidence", "secondary"):
+        for key in ("evidence", "secondary", "also_seen"):
             data[key] = [{k: v for k, v in item.items() if v is not None} for item in data[key]]
         return data
 

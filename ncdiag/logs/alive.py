@@ -14,7 +14,7 @@ from ncdiag.logs.model import Line
 _LOSS = re.compile(r"(?:\b|_)[Ll]oss\b['\"]?\W{1,4}\d")
 _STEP = re.compile(r"(?i)\b(?:steps?|iter\w*|epoch)\W{1,12}\d|\d/ *\d|\bit/s|s/it\b|'loss'|grad_norm")
 _PROMPT = re.compile(
-    r"(?:^|[$#%>] ?)(?:\w+=\S* )*(?:sudo |time |exec )*(?P<program>mpirun|mpiexec|srun|torchrun|deepspeed|accelerate launch|vllm serve|ray start|python3? -m \S+|docker run|\S*_perf(?:_mpi)? -)"
+    r"(?:^|[$#%>] ?)(?:\w+=\S* )*(?:sudo |time |exec )*(?P<program>(?:mpirun|mpiexec|srun|torchrun|deepspeed|accelerate launch|vllm serve|ray start|docker run)(?![\w.:]| noticed)|python3? -m \S+|\S*_perf(?:_mpi)? -)"
 )
 _SHELL = re.compile(r"(?:\[?[\w.-]{1,60}@[\w.-]{1,60}[: ]\S{0,80}\]?[$#]|(?:\([\w.-]{1,40}\) ?)?[\w.-]{0,60}\$) \S")
 """A shell's prompt with a command: what follows is another thing's output."""

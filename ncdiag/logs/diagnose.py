@@ -14,6 +14,7 @@ from ncdiag.logs.alive import outlived
 from ncdiag.logs.documents import Documents
 from ncdiag.logs.intake import Intake, Stream
 from ncdiag.logs.readers import Readers
+from ncdiag.logs.related import follows
 from ncdiag.logs.remedies import NEXT, REMEDIES
 from ncdiag.logs.rules import RULES
 from ncdiag.logs.scan import Scanner, blocks_of
@@ -96,7 +97,7 @@ def of_streams(streams: Iterable[Stream], notes: list[str] | None = None) -> Dia
     found = [signal for signal in found if not readers.life.over(signal)]
     signals = refine(found, readers, documents, facts, order, ray)
     fanned.name(signals, hosts)
-    verdict = explain(signals, REMEDIES, NEXT)
+    verdict = explain(signals, REMEDIES, NEXT, follows(signals, facts, readers.life.runs, order))
     if order and blank:
         verdict.causes[
             0

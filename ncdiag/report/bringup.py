@@ -221,7 +221,7 @@ def result_as_text(result: Mapping[str, Any], causes: Sequence[Cause], *, color:
             **{
                 key: value
                 for key, value in cause.items()
-                if key in Cause.__dataclass_fields__ and key not in ("evidence", "secondary")
+                if key in Cause.__dataclass_fields__ and key not in ("evidence", "secondary", "also_seen")
             }
         )
         for cause in summary.get("warnings", ())

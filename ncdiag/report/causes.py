@@ -93,19 +93,23 @@ def _print(console: Console, cause: Cause, limit: int | None) -> None:
         body.append(plain(cause.remedy))
     console.print(Padding(body, (0, 0, 0, _INDENT)))
     _print_lines(console, cause.evidence, limit)
-    if cause.secondary:
-        console.print(Text(" " * _INDENT + beside(cause), "dim"))
-        _print_lines(console, cause.secondary, limit)
+    for title, lines in beside(cause):
+        console.print(Text(" " * _INDENT + title + ":", "dim"))
+        _print_lines(console, lines, limit)
     if cause.cause not in QUIET:
         console.print(Text(" " * _INDENT + f"ncdiag playbook run {one_line(cause.playbook)}", "dim"))
     console.print()
 
 
-def beside(cause: Cause) -> str:
-    """What its `secondary` lines are, in words: what works has no consequences, and what is not known neither."""
-    if cause.cause == "healthy":
-        return "noise, since it works:"
-    return "seen with it:" if cause.cause in QUIET else "not the cause, follows from it:"
+def beside(cause: Cause) -> list[tuple[str, Sequence[Evidence]]]:
+    """Lines that are not its evidence, each kind with what it is: what works has no consequences, and what is not known neither."""
+    quiet = cause.cause in QUIET or cause.confidence == "possible"
+    other = "noise, since it works" if cause.cause == "healthy" else "seen with it"
+    kinds = (
+        (other if quiet else "not the cause, follows from it", cause.secondary),
+        (other if quiet else "also seen; whether it follows is not known", cause.also_seen),
+    )
+    return [(title, lines) for title, lines in kinds if lines]
 
 
 def _print_lines(console: Console, items: Sequence[Evidence], limit: int | None) -> None:

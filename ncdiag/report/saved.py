@@ -121,6 +121,7 @@ def _cause(data: Mapping[str, Any]) -> Cause:
         list(map(_evidence, _list(data, "evidence"))),
         list(map(_evidence, _list(data, "secondary"))),
         text(data.get("remedy") or ""),
+        list(map(_evidence, _list(data, "also_seen"))),
     )
 
 

@@ -81,8 +81,10 @@ def _cause(cause: Cause, said: str) -> Mapping[str, Any]:
         "playbook": "" if plain_answer else one_line(cause.playbook),
         "evidence": [_line(item) for item in cause.evidence[:EVIDENCE]],
         "more": max(0, len(cause.evidence) - EVIDENCE),
-        "secondary": [_line(item) for item in cause.secondary[:EVIDENCE]],
-        "beside": beside(cause).rstrip(":").capitalize(),
+        "beside": [
+            {"title": title.capitalize(), "lines": [_line(item) for item in lines[:EVIDENCE]]}
+            for title, lines in beside(cause)
+        ],
     }
 
 
