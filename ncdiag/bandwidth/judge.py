@@ -200,7 +200,7 @@ def stuck(
             rank=failed,
             cause="unresolved",
             remedy=("The pairs, tested after this," if by_pairs else "With --isolate auto the pairs")
-            + " tell which nodes work together; the rank's own words: --format json, logs.",
+            + " tell which nodes work together; what the rank printed last stands at the end.",
         )
         return
     waiting = [number for number, rank in enumerate(outcome.ranks) if rank.counters is None]

@@ -33,6 +33,7 @@ from ncdiag.fleet.base import FleetError
 from ncdiag.model import unknown
 from ncdiag.nodeset import counted
 from ncdiag.report.console import plain
+from ncdiag.report.run import now
 from ncdiag.report.saved import of_json
 
 CARRIED = ("NCCL_", "GLOO_", "TORCH_NCCL_", "TP_SOCKET_", "UCX_", "FI_", "CUDA_VISIBLE_DEVICES", "LD_LIBRARY_PATH")
@@ -298,6 +299,7 @@ def as_data(report: Report, code: int) -> dict[str, Any]:
     return {
         "schema": 1,
         "command": "bandwidth",
+        "run": now().as_dict(),
         **report.about,
         "ranks": report.ranks,
         "versions": report.versions,

@@ -27,8 +27,10 @@ def write_findings(
     if format_ == "json":
         from ncdiag.report.json import findings_as_json
         from ncdiag.report.machines import machines_of
+        from ncdiag.report.run import of_snapshot
 
-        write_result(findings_as_json(command, nodes, findings, code, machines_of(snapshot)), output, masked=True)
+        told = findings_as_json(command, nodes, findings, code, of_snapshot(snapshot), machines_of(snapshot))
+        write_result(told, output, masked=True)
     elif format_ != "text":
         from ncdiag.report.read import of_findings
 

@@ -11,6 +11,8 @@ from rich.text import Text
 from ncdiag.model import Finding, Status
 from ncdiag.nodeset import counted, fold
 from ncdiag.report.console import STYLES, make_console, plain
+from ncdiag.report.measured import said
+from ncdiag.report.printed import print_printed
 
 
 def render(
@@ -64,6 +66,7 @@ def render(
                 Text("# no pair is slower than the others: nobody in particular is to blame", "dim"), soft_wrap=True
             )
     _engine(console, report["engine"])
+    print_printed(console, said(report))
     return buffer.text()
 
 

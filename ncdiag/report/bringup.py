@@ -24,6 +24,7 @@ from ncdiag.nodeset import ranks as fold_ranks
 from ncdiag.report.causes import causes_as_text
 from ncdiag.report.console import make_console, plain
 from ncdiag.report.hang import STATES, verdict_as_text
+from ncdiag.report.run import now
 
 ELSEWHERE = (
     "if it has started the engine elsewhere (a container, a scheduler, a Ray job), watch it there: ncdiag bringup --attach PID on that machine, "
@@ -290,6 +291,7 @@ def as_json(result: Mapping[str, Any], causes: Sequence[Cause], verdict: Verdict
             {
                 "schema": SCHEMA,
                 "command": "bringup",
+                "run": now().as_dict(),
                 **result,
                 "causes": [cause.as_dict() for cause in causes],
                 "ranks": shown.get("ranks", []),

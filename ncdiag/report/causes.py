@@ -14,6 +14,7 @@ from ncdiag import redact
 from ncdiag.model import SCHEMA, Cause, Evidence
 from ncdiag.report.console import make_console
 from ncdiag.report.plain import one_line, plain
+from ncdiag.report.run import now
 
 STYLES = {"sure": "bold red", "likely": "yellow", "possible": "magenta"}
 GOOD = ("healthy", "slow-not-hung")
@@ -34,12 +35,13 @@ def causes_as_json(
     notes: Sequence[str] = (),
     code: int,
 ) -> str:
-    """`{"schema", "command", "causes", "ranks", "communicators", "next", "notes", "exit"}`, the first cause first."""
+    """`{"schema", "command", "run", "causes", "ranks", "communicators", "next", "notes", "exit"}`, the first cause first."""
     return json.dumps(
         redact.data(
             {
                 "schema": SCHEMA,
                 "command": command,
+                "run": now().as_dict(),
                 "causes": [cause.as_dict() for cause in causes],
                 "ranks": list(ranks),
                 "communicators": list(communicators),

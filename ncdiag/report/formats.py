@@ -46,7 +46,7 @@ def as_json(saved: Sequence[Saved], comparison: Comparison | None, code: int) ->
 
 def data_of(result: Result) -> Mapping[str, Any]:
     """The JSON contract of a verdict or of findings."""
-    head: dict[str, Any] = {"schema": SCHEMA, "command": result.command}
+    head: dict[str, Any] = {"schema": SCHEMA, "command": result.command, "run": result.run.as_dict()}
     if result.kind:
         shown = result.verdict.as_dict()
         return {**head, "verdict": shown.pop("kind"), **shown, "not_read": result.notes, "exit": result.code}

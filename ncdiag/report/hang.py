@@ -13,11 +13,13 @@ from rich.table import Table
 from rich.text import Text
 
 from ncdiag import redact
-from ncdiag.hang.verdict import Fold, Printed, RankVerdict, Verdict
+from ncdiag.hang.verdict import Fold, RankVerdict, Verdict
 from ncdiag.model import SCHEMA, Cause
 from ncdiag.report.causes import QUIET
 from ncdiag.report.console import make_console
 from ncdiag.report.plain import one_line, plain
+from ncdiag.report.printed import print_printed
+from ncdiag.report.run import now
 
 KINDS = {
     "hang": "bold red",
@@ -59,7 +61,7 @@ def verdict_as_text(verdict: Verdict, notes: Sequence[str], *, color: str | None
     if verdict.ranks:
         console.print()
         console.print(_table(verdict.ranks))
-    _print_exceptions(console, verdict.printed if verbose else verdict.printed[:EXCEPTIONS])
+    print_printed(console, verdict.printed if verbose else verdict.printed[:EXCEPTIONS])
     _print_stacks(console, verdict.folds, None if verbose else FRAMES)
     _print_list(console, "not read", notes, None if verbose else NOTES)
     _print_list(console, "next", verdict.next, None)
@@ -114,16 +116,6 @@ def _table(rows: Sequence[RankVerdict]) -> Table:
         ]
         table.add_row(*cells)
     return table
-
-
-def _print_exceptions(console: Console, exceptions: Sequence[Printed]) -> None:
-    for told in exceptions:
-        later = f", {told.after} lines before its end" if told.after else ", its last lines"
-        head = Text("\nprinted by ", "bold")
-        head.append(f"{plain(told.name)} in {plain(told.source)}{later}")
-        console.print(head)
-        for line in told.lines:
-            console.print(Text("    " + one_line(line)), soft_wrap=True)
 
 
 def _since(row: RankVerdict) -> str:
@@ -204,6 +196,7 @@ def verdict_as_json(command: str, verdict: Verdict, notes: Sequence[str], code: 
             {
                 "schema": SCHEMA,
                 "command": command,
+                "run": now().as_dict(),
                 "verdict": data.pop("kind"),
                 "summary": data.pop("summary"),
                 **data,

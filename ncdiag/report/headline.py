@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from ncdiag.check import counts
 from ncdiag.model import Cause, Finding, Status
+from ncdiag.nodeset import counted
 from ncdiag.report.causes import GOOD
 from ncdiag.report.folding import folded, nodes_of
 from ncdiag.report.result import Result
@@ -68,19 +69,19 @@ def _of_findings(result: Result) -> Headline:
         f"{len(result.nodes):,} node{'s' if len(result.nodes) != 1 else ''}" if result.nodes else "what was looked at"
     )
     for status, words in (
-        (Status.FAIL, "will stop the engine, or keep it from working"),
-        (Status.WARN, "may slow the engine down or make it unsure"),
+        (Status.FAIL, "will stop the engine or keep it from working"),
+        (Status.WARN, "may make the engine slow or unreliable"),
     ):
         groups = folded(finding for finding in result.findings if finding.status is status)
         if groups:
             if len(groups) == 1:
                 return Headline(status, _alone(groups[0], result.nodes), said)
             where = nodes_of((finding for group in groups for finding in group), result.nodes)
-            return Headline(status, f"{len(groups)} things {words}{f', on {where}' if where else ''}.", said)
+            return Headline(status, f"{len(groups)} things{f' on {where}' if where else ''} {words}.", said)
     if numbers["unknown"]:
         return Headline(
             Status.UNKNOWN,
-            f"Nothing wrong was found on {nodes}, but {numbers['unknown']:,} things could not be looked at.",
+            f"Nothing wrong was found on {nodes}, but {counted(numbers['unknown'], 'thing')} could not be looked at.",
             said,
         )
     if not result.findings:

@@ -9,6 +9,7 @@ from typing import Any
 from ncdiag import redact
 from ncdiag.check import counts
 from ncdiag.model import SCHEMA, Finding
+from ncdiag.report.run import Run
 
 
 def findings_as_json(
@@ -16,9 +17,10 @@ def findings_as_json(
     nodes: Sequence[str],
     findings: Sequence[Finding],
     code: int,
+    run: Run,
     machines: Sequence[Mapping[str, Any]] = (),
 ) -> str:
-    """`{"schema", "command", "nodes", "counts", "exit", "machines", "findings"}`, the gravest finding first; one finding a line.
+    """`{"schema", "command", "run", "nodes", "counts", "exit", "machines", "findings"}`, the gravest finding first; one finding a line.
 
     `machines`: topologies, nodes that are built alike once.
     """
@@ -26,6 +28,7 @@ def findings_as_json(
     head = {
         "schema": SCHEMA,
         "command": command,
+        "run": run.as_dict(),
         "nodes": list(nodes),
         "counts": counts(findings),
         "exit": int(code),

@@ -17,6 +17,7 @@ from ncdiag.report.folding import gravest
 from ncdiag.report.headline import headline, status_of
 from ncdiag.report.plain import one_line, plain
 from ncdiag.report.plainly import observed
+from ncdiag.report.printed import title
 from ncdiag.report.result import Result
 
 
@@ -33,12 +34,16 @@ class Case(NamedTuple):
 
 
 def render(results: Sequence[Result], comparison: Comparison | None = None, fail_on: str = "fail") -> str:
-    """One `testsuite` a result, inside one `testsuites`."""
+    """One `testsuite` a result, inside one `testsuites`. What ranks printed stands with the first case that failed."""
     root = ElementTree.Element("testsuites", name="ncdiag")
     limit = Status(fail_on).severity
     for result in results:
         suite = ElementTree.SubElement(root, "testsuite", name=_masked(f"ncdiag {result.command}"))
-        cases = list(_cases(result))
+        if result.run.at:
+            suite.set("timestamp", _masked(result.run.at.rstrip("Z")))
+        if result.run.host:
+            suite.set("hostname", _masked(result.run.host))
+        cases = _with_printed(list(_cases(result)), result, limit)
         for case in _apart(cases):
             _write(suite, case, limit)
         failures = sum(case.status.severity >= limit for case in cases)
@@ -98,6 +103,14 @@ def _of_cause(cause: Cause) -> Case:
         f"runbook: ncdiag playbook run {cause.playbook}",
     ]
     return Case("cause", f"{cause.cause} {place}".strip(), status_of(cause), cause.summary, cause.cause, _joined(lines))
+
+
+def _with_printed(cases: list[Case], result: Result, limit: int) -> list[Case]:
+    lines = [line for told in result.printed for line in (f"printed by {title(told)}:", *told.lines)]
+    first = next((index for index, case in enumerate(cases) if case.status.severity >= limit), None)
+    if lines and first is not None:
+        cases[first] = cases[first]._replace(text=_joined([cases[first].text, *lines]))
+    return cases
 
 
 def _joined(lines: Sequence[str]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from ncdiag.hang.verdict import Printed
 from ncdiag.report.plainly import number, seconds, text, whole
 from ncdiag.report.result import Event, Fact, Lane, Pair, Span, Step
 
@@ -118,6 +119,17 @@ def _engine(data: Mapping[str, Any]) -> Iterator[Fact]:
                 told,
                 "the model's shape and the bandwidth measured",
             )
+
+
+LINES = 20
+"""Last lines of a rank's log that a report shows."""
+
+
+def said(data: Mapping[str, Any]) -> list[Printed]:
+    """Of a bandwidth run, `logs`: what ranks that failed printed last."""
+    logs = data.get("logs")
+    told = {text(rank): text(log).splitlines() for rank, log in logs.items()} if isinstance(logs, Mapping) else {}
+    return [Printed(f"rank {rank}", "its log", lines[-LINES:]) for rank, lines in told.items() if lines]
 
 
 def pairs(data: Mapping[str, Any]) -> list[Pair]:

@@ -20,6 +20,7 @@ from ncdiag.report.headline import headline
 from ncdiag.report.machines import machines_of
 from ncdiag.report.plain import one_line
 from ncdiag.report.result import Result
+from ncdiag.report.run import of_snapshot
 from ncdiag.report.saved import result_of
 
 MAX_BYTES = 512 << 20
@@ -122,7 +123,13 @@ def judged(snapshot: Snapshot, probes: ProbeSet, source: str = "") -> Result:
 def of_findings(command: str, snapshot: Snapshot, findings: Sequence[Finding], code: int, source: str = "") -> Result:
     """Findings with the topologies of the nodes that they are about."""
     return Result(
-        command, int(code), list(snapshot.nodes), list(findings), machines=machines_of(snapshot), source=source
+        command,
+        int(code),
+        list(snapshot.nodes),
+        list(findings),
+        machines=machines_of(snapshot),
+        source=source,
+        run=of_snapshot(snapshot),
     )
 
 
@@ -132,4 +139,5 @@ def of_dumps(dumps: Sequence[DumpContent], command: str, source: str = "") -> Re
     verdict = content.verdict()
     result = Result.of_verdict(command, verdict, content.not_read(), 0)
     result.code, result.source = CODES[headline(result).status.value], source
+    result.run = result.run._replace(at=str(content.meta.get("created") or "").replace("+00:00", "Z"))
     return result

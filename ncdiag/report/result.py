@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from ncdiag.exits import Exit
 from ncdiag.hang.verdict import Fold, Printed, RankVerdict, Verdict, Wait
 from ncdiag.model import Cause, Finding
+from ncdiag.report.run import Run, now
 
 
 class Span(NamedTuple):
@@ -111,7 +112,9 @@ class Result:
     source: str = ""
     """The file it was read from; empty for what was found just now."""
     printed: list[Printed] = field(default_factory=list)
+    """What ranks said before they stopped or failed."""
     asked: list[str] = field(default_factory=list)
+    run: Run = field(default_factory=Run)
 
     @classmethod
     def of_verdict(cls, command: str, verdict: Verdict, notes: list[str], code: int) -> Result:
@@ -131,6 +134,7 @@ class Result:
             notes=notes,
             printed=verdict.printed,
             asked=verdict.asked,
+            run=now(),
         )
 
     @property

@@ -8,9 +8,10 @@ from typing import Any, TypeVar
 
 from ncdiag.hang.verdict import Fold, Printed, RankVerdict, Wait
 from ncdiag.model import CONFIDENCES, SCHEMA, Cause, Evidence, Finding, Status
-from ncdiag.report.measured import events, facts, lanes, outcome, pairs, steps
+from ncdiag.report.measured import events, facts, lanes, outcome, pairs, said, steps
 from ncdiag.report.plainly import number, text, whole
 from ncdiag.report.result import Result
+from ncdiag.report.run import now, of_data
 
 T = TypeVar("T")
 KEYS = ("findings", "causes", "machines", "timeline", "rows", "files")
@@ -49,8 +50,9 @@ def result_of(data: Any, source: str) -> Result:
         outcome(data),
         facts(data),
         source,
-        _each(data, "printed", _printed),
+        [*_each(data, "printed", _printed), *said(data)],
         [text(one) for one in _list(data, "asked")],
+        of_data(data),
     )
 
 
@@ -77,6 +79,7 @@ def of_causes(
         communicators=list(communicators),
         next=list(next_),
         notes=list(notes),
+        run=now(),
     )
 
 

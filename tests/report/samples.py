@@ -270,6 +270,7 @@ def bandwidth(nodes: int = 8, near: int = 1000) -> dict[str, Any]:
     return {
         "schema": 1,
         "command": "bandwidth",
+        "run": {"at": "2026-02-03T04:05:06Z", "host": "login1", "version": "0.1.0"},
         "nodes": names,
         "backend": "nccl",
         "ranks": [{"name": "NVIDIA H100", "node": name, "rank": number} for number, name in enumerate(names)],
@@ -293,6 +294,7 @@ def bandwidth(nodes: int = 8, near: int = 1000) -> dict[str, Any]:
             "usual_busbw_gbytes_s": 44.2,
             "slow_below": 0.85,
         },
+        "logs": {"5": "gpu06: libibverbs: no device\nRuntimeError: ncclSystemError\n"},
         "engine": [{"layout": "TP 16", "what": "decode step", "tokens": 32, "communication_s": 0.0041, "share": 0.22}],
         "exit": 0,
     }

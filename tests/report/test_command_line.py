@@ -6,6 +6,8 @@ import contextlib
 import io
 import json
 import os
+import platform
+import re
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
@@ -15,7 +17,7 @@ from typing import NamedTuple
 import click
 import pytest
 
-from ncdiag import bundle
+from ncdiag import __version__, bundle
 from ncdiag.cli import cli
 from ncdiag.hang.content import DumpContent
 from ncdiag.model import RankState
@@ -208,3 +210,18 @@ def test_what_is_no_result_is_one_line(tmp_path: Path, content: str, message: st
         done.returncode == 2 and message in done.stderr and "bad.json" in done.stderr and "Traceback" not in done.stderr
     )
     assert ncdiag("report", tmp_path / "missing.json").returncode == 2
+
+
+def test_results_say_when_and_where_they_were_found(tmp_path: Path) -> None:
+    live = json.loads(ncdiag("preflight", "--only", "shm", "--format", "json").stdout)["run"]
+    assert re.fullmatch(r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ", live["at"]) and live["host"] == platform.node()
+    assert live["version"] == __version__
+    snapshot = {"schema": 1, "kind": "snapshot", "plan": {}, "nodes": {}}
+    snapshot["nodes"] = {
+        name: {"node": name, "meta": {"collected_at": at}} for name, at in (("a", 86400), ("b", 90000))
+    }
+    (tmp_path / "old.json").write_text(json.dumps(snapshot))
+    old = json.loads(ncdiag("report", tmp_path / "old.json", "--format", "json").stdout)["run"]
+    assert old["at"] == "1970-01-02T01:00:00Z", "the time of the facts, not of their judgement"
+    tree = json.loads(ncdiag("preflight", "--nodes", f"file:{TREE}", "--format", "json").stdout)["run"]
+    assert tree["at"] == "" and tree["host"]

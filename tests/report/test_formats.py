@@ -125,3 +125,14 @@ def test_ranks_stages_and_pairs() -> None:
     assert found["ncdiag_stage_seconds"][labels(stage="load-weights")] == pytest.approx(98.4)
     assert found["ncdiag_pair_busbw_bytes_per_second"][labels(one="gpu01", other="gpu03")] == pytest.approx(21.4e9)
     assert found["ncdiag_pair_busbw_bytes_per_second"][labels(one="gpu01", other="gpu06")] == 0
+
+
+def test_the_suite_has_time_and_host_and_the_failure_what_the_rank_printed() -> None:
+    data = samples.bandwidth()
+    data["findings"][0]["status"] = "fail"
+    (suite,) = suites(result_of(data, "bandwidth.json"))
+    assert (suite.get("timestamp"), suite.get("hostname")) == ("2026-02-03T04:05:06", "login1")
+    (failure,) = suite.iter("failure")
+    assert (failure.text or "").endswith(
+        "printed by rank 5 in its log, its last lines:\ngpu06: libibverbs: no device\nRuntimeError: ncclSystemError"
+    )

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import itertools
 import re
+from dataclasses import replace
 
 import pytest
 
+from ncdiag.model import fail
 from ncdiag.report.compare import compare
 from ncdiag.report.html.page import render
 from ncdiag.report.result import Result
@@ -109,7 +111,7 @@ def test_a_status_is_never_told_by_colour_alone(page: Page) -> None:
 
 def test_what_is_wrong_stands_before_the_rest() -> None:
     page = Page(render([samples.preflight()]))
-    assert "2 things will stop the engine, or keep it from working, on gpu[02,04]." in page.all("h1")[0].text
+    assert "2 things on gpu[02,04] will stop the engine or keep it from working." in page.all("h1")[0].text
     kinds = [
         node.attributes["class"].split()[1]
         for node in page.all("article")
@@ -173,3 +175,31 @@ def test_a_damaged_machine_is_said_not_drawn() -> None:
     result = samples.preflight()
     result.machines[0] = {"name": "gpu01", "gpus": [{}], "tree": None}
     assert "cannot be drawn" in Page(render([result])).root.text
+
+
+def test_when_where_and_by_which_ncdiag_it_was_run() -> None:
+    page = Page(render([result_of(samples.bandwidth(), "bandwidth.json")]))
+    kicker = next(node for node in page.nodes if node.attributes.get("class") == "kicker")
+    assert kicker.text.endswith("2026-02-03 04:05:06 UTC, ncdiag 0.1.0 on login1")
+    assert "8 nodes: gpu[01-08]" in page.root.text
+    assert "at a time that was not recorded" in Page(render([Result("preflight")])).root.text
+
+
+def test_what_a_rank_printed_before_it_failed_is_shown() -> None:
+    page = Page(render([result_of(samples.bandwidth(), "bandwidth.json")]))
+    lines = [node.text for node in page.all("code") if "printed" in node.parent.parent.attributes.get("class", "")]  # type: ignore[union-attr]
+    assert lines == ["gpu06: libibverbs: no device", "RuntimeError: ncclSystemError"]
+    assert "rank 5 in its log, its last lines" in page.root.text
+
+
+def test_nothing_is_shown_as_json() -> None:
+    seen = {
+        "name": "a",
+        "addresses": ["127.0.0.1"],
+        "max_error_s": 16.0,
+        "error": None,
+        "hosts": [{"line": 3, "ok": True}],
+    }
+    finding = replace(fail("it is so", "a", observed=seen, source="s", cause="clock-skew"), probe="clock")
+    shown = next(node.text for node in Page(render([Result("preflight", findings=[finding])])).all("dd"))
+    assert shown.strip() == "name: a, addresses: 127.0.0.1, max error: 16.0 s, hosts: (line: 3, ok: yes)"

@@ -11,10 +11,13 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from ncdiag import __version__, redact
+from ncdiag.nodeset import fold
+from ncdiag.report.absent import absent
 from ncdiag.report.compare import Comparison
 from ncdiag.report.headline import headline
 from ncdiag.report.html import findings, heatmap, ranks, stacks, sweep, timeline, topology
 from ncdiag.report.plain import one_line, plain
+from ncdiag.report.printed import title as title_of
 from ncdiag.report.result import Result
 
 LABELS = {"fail": "Fail", "warn": "Warn", "unknown": "Unknown", "ok": "Ok", "skip": "Does not apply"}
@@ -51,9 +54,12 @@ def _part(result: Result, anchor: str) -> Mapping[str, Any]:
         "id": anchor,
         "result": result,
         "head": headline(result),
+        "names": one_line(fold(result.nodes)),
+        "absent": absent(result.nodes, result.findings),
         "findings": findings.view(result),
         "causes": findings.causes(result),
         "ranks": ranks.view(result),
+        "printed": [{"title": title_of(told), "lines": told.lines} for told in result.printed],
         "stacks": stacks.view(result),
         "machines": topology.views(result),
         "timeline": timeline.view(result),
