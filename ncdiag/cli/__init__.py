@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import importlib
 import os
 import sys
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import click
+from click.core import ParameterSource
 
 from ncdiag import __version__
 from ncdiag.exits import Exit
@@ -66,6 +68,7 @@ class LazyGroup(Group):
         if name not in COMMANDS:
             return None
         command: click.Command = importlib.import_module("ncdiag.cli." + name.replace("-", "_")).command
+        _share_options(command)
         _name_variables(command, name)
         return command
 
@@ -84,27 +87,70 @@ def _name_variables(command: click.Command, path: str) -> None:
             _name_variables(inner, f"{path}_{name}")
 
 
+def _share_options(command: click.Command) -> None:
+    """The options of `ncdiag` itself are understood behind the command, too: `ncdiag diagnose -v FILE`."""
+    if not any(option.name in _SHARED for option in command.params):
+        command.params.extend(map(_again, (option for option in cli.params if option.name in _SHARED)))
+    for inner in command.commands.values() if isinstance(command, click.Group) else ():
+        _share_options(inner)
+
+
+def _again(option: click.Parameter) -> click.Parameter:
+    """The same option for a command; its help stands in that of `ncdiag`."""
+    same = copy.copy(option)
+    if isinstance(same, click.Option):
+        same.hidden = True
+    return same
+
+
+def _keep(ctx: click.Context, option: click.Parameter, value: Any) -> None:
+    """What was said last holds; every `-v` counts, wherever it stands."""
+    kept = ctx.ensure_object(dict)
+    if option.name not in kept:
+        kept[option.name] = value
+    elif ctx.get_parameter_source(option.name or "") is not ParameterSource.DEFAULT:
+        kept[option.name] = kept[option.name] + value if option.name == "verbose" else value
+
+
+_SHARED = ("verbose", "quiet", "color")
+
+
 @click.group(
     cls=LazyGroup,
     context_settings={"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "NCDIAG", "max_content_width": 100},
 )
 @click.version_option(__version__, prog_name="ncdiag")
-@click.option("-v", "--verbose", count=True, help="Say more; with an error, show where it came from.")
-@click.option("-q", "--quiet", is_flag=True, help="No progress, no notes on the way: the result only.")
+@click.option(
+    "-v",
+    "--verbose",
+    count=True,
+    expose_value=False,
+    callback=_keep,
+    help="Say more; with an error, show where it came from.",
+)
+@click.option(
+    "-q",
+    "--quiet",
+    is_flag=True,
+    expose_value=False,
+    callback=_keep,
+    help="No progress, no notes on the way: the result only.",
+)
 @click.option(
     "--color",
     type=click.Choice(["auto", "always", "never"]),
     default="auto",
     show_default=True,
+    expose_value=False,
+    callback=_keep,
     help="NO_COLOR is honoured too.",
 )
-@click.pass_context
-def cli(ctx: click.Context, verbose: int, quiet: bool, color: str) -> None:
+def cli() -> None:
     """Says which node, which device, which setting keeps a sharded engine from coming up, and what to do.
 
-    Every option can be set by an environment variable: NCDIAG_PREFLIGHT_NODES for `preflight --nodes`.
+    Every option can be set by an environment variable: NCDIAG_PREFLIGHT_NODES for `preflight --nodes`. -v, -q and --color may
+    stand after the command, too.
     """
-    ctx.obj = {"verbose": verbose, "quiet": quiet, "color": color}
 
 
 def main() -> NoReturn:

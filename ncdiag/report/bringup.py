@@ -227,7 +227,7 @@ def result_as_text(result: Mapping[str, Any], causes: Sequence[Cause], *, color:
         )
         for cause in summary.get("warnings", ())
     ]
-    return text + (("\n" + causes_as_text(shown, color=color)) if shown else "")
+    return text + (("\n" + causes_as_text(shown, more="--format json", color=color)) if shown else "")
 
 
 def _headline(result: Mapping[str, Any]) -> str:

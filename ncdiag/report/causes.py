@@ -61,12 +61,13 @@ def causes_as_text(
     notes: Sequence[str] = (),
     sources: Sequence[str] = (),
     show_all: bool = False,
+    more: str = "--all",
     color: str | None,
 ) -> str:
-    """The ranked list. With `show_all` every evidence line."""
+    """The ranked list. With `show_all` every evidence line. `more`: what is typed to see them all."""
     console, buffer = make_console(color)
     for index, cause in enumerate(causes):
-        _print(console, cause, None if show_all else _LINES_SHOWN if index == 0 else 2)
+        _print(console, cause, None if show_all else _LINES_SHOWN if index == 0 else 2, more)
     if next_:
         console.print(Text("next, to be surer:", "bold"))
         for step in next_:
@@ -78,7 +79,7 @@ def causes_as_text(
     return buffer.text()
 
 
-def _print(console: Console, cause: Cause, limit: int | None) -> None:
+def _print(console: Console, cause: Cause, limit: int | None, more: str) -> None:
     """One cause. Text is wrapped; lines of files are not, so that `file:line` stays in one piece."""
     head = Text()
     head.append(
@@ -94,10 +95,10 @@ def _print(console: Console, cause: Cause, limit: int | None) -> None:
         body.append("\n→ ", "bold")
         body.append(plain(cause.remedy))
     console.print(Padding(body, (0, 0, 0, _INDENT)))
-    _print_lines(console, cause.evidence, limit)
+    _print_lines(console, cause.evidence, limit, more)
     for title, lines in beside(cause):
         console.print(Text(" " * _INDENT + title + ":", "dim"))
-        _print_lines(console, lines, limit)
+        _print_lines(console, lines, limit, more)
     if cause.cause not in QUIET:
         console.print(Text(" " * _INDENT + f"ncdiag playbook run {one_line(cause.playbook)}", "dim"))
     console.print()
@@ -114,7 +115,7 @@ def beside(cause: Cause) -> list[tuple[str, Sequence[Evidence]]]:
     return [(title, lines) for title, lines in kinds if lines]
 
 
-def _print_lines(console: Console, items: Sequence[Evidence], limit: int | None) -> None:
+def _print_lines(console: Console, items: Sequence[Evidence], limit: int | None, more: str) -> None:
     shown = items[:limit]
     for item in shown:
         place = one_line(item.source) + (f":{item.line}" if item.line is not None else "")
@@ -124,4 +125,4 @@ def _print_lines(console: Console, items: Sequence[Evidence], limit: int | None)
             Text(" " * _INDENT + f"{place}  {text if len(text) <= room else text[:room] + '…'}", "dim"), soft_wrap=True
         )
     if len(shown) < len(items):
-        console.print(Text(" " * _INDENT + f"… {len(items) - len(shown)} more (-v shows all)", "dim"))
+        console.print(Text(" " * _INDENT + f"… {len(items) - len(shown)} more ({more} shows all)", "dim"))

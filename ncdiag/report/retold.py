@@ -90,7 +90,11 @@ def figures_as_text(result: Result, *, show_all: bool, color: str | None) -> str
             one_line(part) for part in (pair["measured"], pair["share"] and f"({pair['share']})", pair["note"]) if part
         )
         console.print(Text(f"{'':8}{one_line(pair['one'])} – {one_line(pair['other'])}: {told}"))
-    causes = causes_as_text(result.causes, next_=result.next, notes=result.notes, color=color) if result.causes else ""
+    causes = (
+        causes_as_text(result.causes, next_=result.next, notes=result.notes, show_all=show_all, color=color)
+        if result.causes
+        else ""
+    )
     findings = (
         findings_as_text(result.nodes, result.findings, show_all=show_all, color=color, more="--all")
         if result.findings

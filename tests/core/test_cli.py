@@ -165,3 +165,39 @@ def test_closed_pipe_is_quiet() -> None:
     assert "Traceback" not in process.stderr.read()
     process.stderr.close()
     process.wait(60)
+
+
+def many_lines(folder: Path) -> str:
+    """A folder of logs with more evidence than is shown at first."""
+    for name in ("a.log", "b.log"):
+        (folder / name).write_text(
+            "".join(f"rank {rank}: cannot pin: RLIMIT_MEMLOCK is too low\n" for rank in range(4))
+        )
+    return str(folder)
+
+
+@pytest.mark.parametrize("place", ["before", "after", "variable", "own-variable"])
+def test_common_options_may_stand_after_the_command(tmp_path: Path, place: str) -> None:
+    logs = many_lines(tmp_path)
+    asked = {
+        "before": (["--color", "always", "-v", "diagnose", logs], {}),
+        "after": (["diagnose", "--color", "always", "-v", logs], {}),
+        "variable": (["diagnose", logs], {"NCDIAG_VERBOSE": "1", "NCDIAG_COLOR": "always"}),
+        "own-variable": (["diagnose", logs], {"NCDIAG_DIAGNOSE_VERBOSE": "1", "NCDIAG_DIAGNOSE_COLOR": "always"}),
+    }
+    arguments, env = asked[place]
+    said = ncdiag(*arguments, env=env)
+    assert said.stdout.startswith("\x1b["), said.stderr
+    assert said.stdout.count(".log:") == 8 and "shows all" not in said.stdout and said.returncode == 1
+
+
+def test_common_options_after_a_command_of_a_group() -> None:
+    for arguments in (("playbook", "list", "-q"), ("playbook", "-q", "list"), ("-q", "playbook", "list")):
+        assert ncdiag(*arguments).returncode == 0, arguments
+
+
+def test_a_hint_is_what_can_be_typed(tmp_path: Path) -> None:
+    logs = many_lines(tmp_path)
+    usual = ncdiag("diagnose", logs).stdout
+    assert usual.count(".log:") == 4 and "more (--all shows all)" in usual
+    assert ncdiag("diagnose", logs, "--all").stdout.count(".log:") == 8
