@@ -407,6 +407,9 @@ class RankState:
     still_s: Optional[float] = None
     """For how long no thread of it that runs the program has run, or nothing of it moved; None where that is not known."""
 
+    asleep_s: Optional[float] = None
+    """Seconds of the look itself in which none of these threads ran; None where one did, or that is not known."""
+
     def as_dict(self) -> Dict[str, Any]:
         """Plain JSON, which `from_dict` reads."""
         return asdict(self)

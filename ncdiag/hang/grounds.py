@@ -26,9 +26,9 @@ def stands(view: View, waiting: Sequence[View]) -> str:
     state = view.state
     if view.waiting == SLEEP and view.call.get("left_s", 0.0) >= LONG_S:
         return f"this sleep lasts {duration(view.call['left_s'])} more"
-    if (state.still_s or 0.0) >= LONG_S:
-        return f"it has not run for {duration(state.still_s or 0.0)}"
-    longest = max((other.state.still_s or 0.0 for other in waiting if other.waiting in (PEERS, STORE)), default=0.0)
+    if _still(view) >= LONG_S:
+        return f"it has not run for {duration(_still(view))}"
+    longest = max((_still(other) for other in waiting if other.waiting in (PEERS, STORE)), default=0.0)
     if longest >= LONG_S:
         return f"the others have waited for {duration(longest)}"
     if view.waiting == LOCK and view.call.get("endless") and _only_itself(view):
@@ -42,6 +42,11 @@ def stands(view: View, waiting: Sequence[View]) -> str:
     if state.still_s is None and _silent(view):
         return f"its log, which counts steps, has been silent for {duration(state.silent_s or 0.0)}"
     return ""
+
+
+def _still(view: View) -> float:
+    """Seconds for which it has not run: by the scheduler's clock, else as far as the look itself saw."""
+    return max(view.state.still_s or 0.0, view.state.asleep_s or 0.0)
 
 
 def perhaps(view: View) -> str:

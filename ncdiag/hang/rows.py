@@ -53,11 +53,13 @@ def _kind(scene: Scene, first: Claim) -> str:
 
 LONGEST_S = 60
 """The longest window of a dump."""
+DECIDING_S = 40
+"""A window in which who does not run at all is seen not to run for `grounds.LONG_S`, whatever the kernel tells of the time before."""
 
 
 def _to_tell_late_from_stuck(scene: Scene) -> List[str]:
     window_s = max((view.state.progress.window_s for view in scene.views if view.state.progress is not None), default=0)
-    longer = next((seconds for seconds in (20, LONGEST_S) if seconds > 2 * window_s), None)
+    longer = next((seconds for seconds in (DECIDING_S, LONGEST_S) if seconds > window_s + 1), None)
     steps = [f"a longer look, to tell late from stuck: --window {longer}"] if longer else []
     if not scene.flight and any("DEBUG_INFO_PIPE_FILE" in name for view in scene.views for name in view.state.settings):
         steps.append("what the ranks counted themselves, twice a minute apart: --ask-recorder")

@@ -6,7 +6,7 @@ from typing import List
 
 from ncdiag.host import Host
 from ncdiag.model import RankState
-from ncdiag.processes import kernel, roles, stacks
+from ncdiag.processes import kernel, roles, unwoken
 from ncdiag.processes.look import Look
 from ncdiag.processes.proc import Proc
 from ncdiag.stages.threads import frames_of, is_user, main_thread
@@ -47,7 +47,7 @@ def _place(host: Host, helper: Proc) -> str:
     if facts.state in ("Z", "X", "gone"):
         return f"{who} has ended"
     if roles.is_python(helper):
-        threads = stacks.read(helper.pid, nonblocking=not facts.pausable).threads
+        threads = unwoken.read(host, helper.pid).threads
         frames = [frame for thread in threads if thread["main"] for frame in thread["frames"]]
         own = next((frame for frame in frames if is_user(frame)), None) or (frames[0] if frames else None)
         if own is not None:

@@ -41,6 +41,12 @@ class Look:
     counters: progress.Counters | None = None
     still_s: dict[int, float] = field(default_factory=dict)
     """Thread id -> seconds in which it has not run, before anything was read of it."""
+    at: float = 0.0
+    """`time.monotonic()` of `turns`."""
+    turns: dict[int, int] = field(default_factory=dict)
+    """`pulse.turns` at the beginning, or, where it was paused since, after that."""
+    paused: bool = False
+    """Whether a stack of it was read with a pause, which wakes its threads."""
     pulse: pulse.Pulse | None = None
     """Taken when the stacks of the first look were read."""
     first: stacks.Stacks = field(default_factory=stacks.Stacks)

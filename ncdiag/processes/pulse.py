@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import Dict, Mapping, Optional
+from typing import Dict, Iterable, Mapping, Optional, Set
 
 from ncdiag.host import Host, HostError
 from ncdiag.processes.proc import status_fields
 
 QUIET_S = 0.5
 """Seconds without a pause for a stack below which a count of wake-ups says nothing; the pause itself wakes a thread."""
+ASLEEP = "SDTt"
+"""Letters of threads that do not run and do not wait for a CPU."""
 _LAST_RUN = "se.exec_start"
 
 
@@ -45,13 +47,35 @@ def woken(first: Optional[Pulse], second: Optional[Pulse]) -> Optional[int]:
     return max(second.sleeps - first.sleeps, 0)
 
 
-def still_s(host: Host, pid: int, threads: Mapping[int, str]) -> Dict[int, float]:
-    """Thread id -> seconds in which it has not run, by the scheduler's own clock (/proc/PID/task/TID/sched). `threads`: thread id -> state letter;
-    those that run, and where the kernel does not say, are left out."""
+def turns(host: Host, pid: int) -> Dict[int, int]:
+    """Thread id -> how often it has left a CPU (/proc/PID/task/TID/status), of the threads that are not on one, or about to be."""
+    found: Dict[int, int] = {}
+    try:
+        names = host.list(f"/proc/{pid}/task")
+    except HostError:
+        return found
+    for name in names:
+        try:
+            fields = status_fields(host, f"/proc/{pid}/task/{name}/status")
+            if fields["State"][:1] in ASLEEP:
+                found[int(name)] = int(fields["voluntary_ctxt_switches"]) + int(fields["nonvoluntary_ctxt_switches"])
+        except (HostError, KeyError, ValueError):
+            continue
+    return found
+
+
+def slept(first: Mapping[int, int], second: Mapping[int, int]) -> Set[int]:
+    """The threads that have not run between two answers of `turns`: to have run, one has to have left the CPU again."""
+    return {tid for tid, count in second.items() if first.get(tid) == count}
+
+
+def still_s(host: Host, pid: int, threads: Iterable[int]) -> Dict[int, float]:
+    """Thread id -> seconds in which it has not run, by the scheduler's own clock (/proc/PID/task/TID/sched); those of which the kernel does not say
+    are left out."""
     now = _last_run(host, "/proc/thread-self/sched")
     if now is None:
         return {}
-    last = {tid: _last_run(host, f"/proc/{pid}/task/{tid}/sched") for tid, letter in threads.items() if letter in "SD"}
+    last = {tid: _last_run(host, f"/proc/{pid}/task/{tid}/sched") for tid in threads}
     return {tid: round(max(now - at, 0.0) / 1000, 1) for tid, at in last.items() if at is not None}
 
 

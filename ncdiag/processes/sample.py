@@ -29,6 +29,8 @@ from ncdiag.processes import (
     sockets,
     stacks,
     standing,
+    told,
+    unwoken,
     zombies,
 )
 from ncdiag.processes.family import Family, find
@@ -80,7 +82,12 @@ class Sampler:
             look = self.looks[pid] = Look(member, state)
             look.counters = progress.look(self._host, pid, [helper.pid for helper in member.helpers])
             look.kernel = kernel.look(self._host, pid)
-            look.still_s, state.call = pulse.still_s(self._host, pid, look.kernel.threads), calls.read(self._host, pid)
+            look.at, look.turns, state.call = (
+                time.monotonic(),
+                pulse.turns(self._host, pid),
+                calls.read(self._host, pid),
+            )
+            look.still_s = pulse.still_s(self._host, pid, look.turns)
             self._sockets(look, tables)
             look.gpu_bytes = self._gpu(look, found)
         self.logs = logs.read(self._host, self.looks)
@@ -109,9 +116,12 @@ class Sampler:
             self._each(self._chosen(), self._read_native)
         for look in self.looks.values():
             look.pulse = pulse.take(self._host, look.state.pid)
+            if look.paused:
+                look.at, look.turns = time.monotonic(), pulse.turns(self._host, look.state.pid)
         time.sleep(max(end - time.monotonic(), 0.0))
         found, tables = gpu.look(), sockets.Tables(self._host)
         for look in self.looks.values():
+            standing.tell_still(self._host, look)
             self._measure(look, found)
             sockets.compare(self._host, look.state.pid, look.state.sockets, tables)
         self._each([look for look in self.looks.values() if not look.done], self._read_second)
@@ -152,19 +162,31 @@ class Sampler:
                 error=f"not read: the budget of {self._options.budget_s:g} s was used up; raise --budget"
             )
         else:
-            look.first = stacks.read(
-                look.state.pid,
-                nonblocking=self._options.nonblocking or not look.kernel.pausable,
-                variables=self._options.variables,
-            )
+            look.first = self._read(look, self._options.variables)
         self._step(look.state.node, f"stack of {look.state.pid}")
 
+    def _read(self, look: Look, variables: bool = False) -> stacks.Stacks:
+        self._may_wake(look)
+        found = unwoken.read(self._host, look.state.pid, nonblocking=self._options.nonblocking, variables=variables)
+        look.paused = look.paused or found.paused
+        return found
+
+    def _may_wake(self, look: Look) -> None:
+        """Before its first pause: a thread that ran by itself since the beginning has not been still for so long."""
+        if not look.paused:
+            rested = pulse.slept(look.turns, pulse.turns(self._host, look.state.pid))
+            look.still_s = {tid: seconds for tid, seconds in look.still_s.items() if tid in rested}
+
     def _chosen(self) -> list[Look]:
-        """Whose native frames to read: of every group of equal Python stacks the first and the last rank; ranks before those
-        that only wait for them, small groups before large ones."""
+        """Whose native frames to read, of those whose Python frames and system call do not tell enough: of every group of equal Python stacks the first
+        and the last rank; ranks before those that only wait for them, small groups before large ones."""
         groups: dict[object, list[Look]] = {}
         for look in self.looks.values():
-            if look.first.threads and look.kernel.pausable and not self._options.nonblocking:
+            if not look.first.threads or not look.kernel.pausable or self._options.nonblocking:
+                continue
+            if self._options.native == "auto" and told.told(self._host, look):
+                look.first.error = f"{stacks.SPARED}: where it waits is told without; --native all reads them"
+            else:
                 groups.setdefault(stacks.python_frames(look.first.threads), []).append(look)
         if self._options.native == "all":
             return [look for group in groups.values() for look in group]
@@ -186,6 +208,8 @@ class Sampler:
     def _read_native(self, look: Look) -> None:
         if self._late(look):
             return
+        self._may_wake(look)
+        look.paused = True
         again = stacks.read(
             look.state.pid, native=True, variables=self._options.variables, timeout_s=self._native_limit()
         )
@@ -203,10 +227,7 @@ class Sampler:
     def _read_second(self, look: Look) -> None:
         if not look.first.threads or self._late(look):
             return
-        again = stacks.read(
-            look.state.pid,
-            nonblocking=self._options.nonblocking or not kernel.look(self._host, look.state.pid).pausable,
-        )
+        again = self._read(look)
         if again.threads:
             self._compare(look, again)
             again.error, again.variables = look.first.error, look.first.variables
@@ -256,10 +277,9 @@ class Sampler:
         state.threads, state.stack_error, state.variables = look.first.threads, look.first.error, look.first.variables
         for thread in state.threads:
             thread["state"] = facts.threads.get(thread["tid"], "")
-            if not thread["main"]:
+            if not thread["main"] and thread["tid"] is not None:
                 thread["call"] = calls.read(self._host, state.pid, thread["tid"])
                 thread["call"].pop("descriptors", None)
-        state.still_s = standing.still_s(look)
         state.child_places = [] if self._late(look) else helpers.places(self._host, look)
         if state.rank is None and state.variables:
             ranks.from_variables(state)

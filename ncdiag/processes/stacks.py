@@ -9,6 +9,7 @@ outside py-spy 0.4 ends with UNW_EBADREG. So py-spy then runs there, with this m
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import json
 import os
@@ -76,6 +77,8 @@ class Stacks:
     """Why there is nothing, or (with threads) why there are no native frames; with the way out."""
     variables: dict[str, str] = field(default_factory=dict)
     gone: bool = False
+    paused: bool = False
+    """Whether the process was paused for it, which wakes its threads."""
 
 
 PROGRAM: str | None = None
@@ -135,7 +138,7 @@ def read(
         )
         if out is not None:
             stacks = _parse(out, pid, "--native" in options)
-            stacks.error = stacks.error or without_native or None
+            stacks.error, stacks.paused = stacks.error or without_native or None, options != ["--nonblocking"]
             return stacks
         if not os.path.exists(f"/proc/{pid}"):
             return Stacks(error=f"process {pid} ended during the dump", gone=True)
@@ -210,6 +213,8 @@ def _parse(out: str, pid: int, native: bool) -> Stacks:
 
 
 def _thread(thread: dict[str, Any], pid: int) -> dict[str, Any]:
+    tid = _tid(pid, thread.get("os_thread_id"))
+    main = tid == pid or thread.get("thread_name") == "MainThread"
     frames = [
         Frame(
             _ADDRESS.sub("?", frame["name"])[:_NAME_LENGTH],
@@ -222,11 +227,29 @@ def _thread(thread: dict[str, Any], pid: int) -> dict[str, Any]:
     return {
         "name": redact.text(str(thread.get("thread_name") or "")),
         "active": bool(thread.get("active")),
-        "main": thread.get("os_thread_id") == pid or thread.get("thread_name") == "MainThread",
-        "tid": thread.get("os_thread_id"),
+        "main": main,
+        "tid": pid if main and tid is None else tid,
         "owns_gil": bool(thread.get("owns_gil")),
         "frames": frames,
     }
+
+
+def _tid(pid: int, told: Any) -> int | None:
+    """The number of a thread here; py-spy tells that of a container's as it is inside. None where it tells none (Python 3.10 and older, read without
+    a pause), or the thread has ended."""
+    if not isinstance(told, int) or os.path.exists(f"/proc/{pid}/task/{told}"):
+        return told
+    return next((tid for tid, inside in _numbers(pid) if inside == told), None)
+
+
+def _numbers(pid: int) -> Iterator[tuple[int, int]]:
+    """(number here, number in its own pid namespace) of every thread."""
+    for name in os.listdir(f"/proc/{pid}/task") if os.path.exists(f"/proc/{pid}/task") else ():
+        with (
+            contextlib.suppress(OSError),
+            open(f"/proc/{pid}/task/{name}/status", encoding="utf-8", errors="replace") as file,
+        ):
+            yield from ((int(name), int(line.split()[-1])) for line in file if line.startswith("NSpid:"))
 
 
 def _keep_variables(thread: dict[str, Any], kept: dict[str, str]) -> None:

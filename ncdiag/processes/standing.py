@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, Optional
+import time
+from typing import Any, Dict
 
 from ncdiag.host import Host
-from ncdiag.processes import calls, pipes, sockets
+from ncdiag.processes import calls, pipes, pulse, sockets
 from ncdiag.processes.look import Look
 from ncdiag.stages.threads import frames_of, is_user
 
@@ -38,8 +39,14 @@ def _now(host: Host, look: Look) -> Dict[str, Any]:
     return first
 
 
-def still_s(look: Look) -> Optional[float]:
-    """For how long neither its main thread nor one in code of the program has run; None where that is not known of all of them."""
-    own = [thread for thread in look.state.threads if thread["main"] or any(map(is_user, frames_of(thread)))]
-    known = [look.still_s.get(thread["tid"]) for thread in own]
-    return min((seconds for seconds in known if seconds is not None), default=None) if None not in known else None
+def tell_still(host: Host, look: Look) -> None:
+    """Fills `RankState.still_s` and `asleep_s` at the end of the window: for how long neither its main thread nor one in code of the program has run."""
+    state = look.state
+    own = [thread["tid"] for thread in look.first.threads if thread["main"] or any(map(is_user, frames_of(thread)))]
+    turns = pulse.turns(host, state.pid)
+    rested, still = pulse.slept(look.turns, turns), pulse.still_s(host, state.pid, turns.keys() & own)
+    if own and rested.issuperset(own):
+        state.asleep_s = round(time.monotonic() - look.at, 1)
+        if look.paused:  # that was our doing
+            still = {tid: seconds for tid, seconds in look.still_s.items() if tid in own}
+    state.still_s = min(still.values()) if own and len(still) == len(set(own)) else None

@@ -58,8 +58,12 @@ def test_all_that_is_told_of_a_program(tmp_path: Path) -> None:
     assert RankState.from_dict(state.as_dict()) == state
 
 
+UNCLEAR = CHILDREN.replace("time.sleep(600)", "lock = multiprocessing.Lock(); lock.acquire(); lock.acquire()")
+"""A semaphore: from outside, a futex that any library may sleep at."""
+
+
 def test_native_frames_of_two_of_a_group_and_of_the_odd_one(tmp_path: Path) -> None:
-    with running(CHILDREN, "fork", folder=tmp_path) as (program, pids):
+    with running(UNCLEAR, "fork", folder=tmp_path) as (program, pids):
         states = {state.pid: state for state in sample(Host(), [program.pid], QUICK).states}
         everything = sample(Host(), [program.pid], Options(window_s=0.3, native="all")).states
         nothing = sample(Host(), [program.pid], Options(window_s=0.3, native="none")).states

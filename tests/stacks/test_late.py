@@ -32,7 +32,7 @@ def test_who_may_only_be_late_is_named_and_not_accused(
     told = verdict(fault, late_s, tmp_path, 1.2, monkeypatch)
     assert [row.rank for row in told.culprits] == [1] and told.causes[0].confidence == "possible", told.summary
     assert "late or stuck, which a look of 1 s does not tell" in told.summary and hint in told.summary, told.summary
-    assert any("--window 20" in step for step in told.next), told.next
+    assert any("--window 40" in step for step in told.next), told.next
 
 
 @pytest.mark.parametrize(("fault", "late_s"), [

@@ -1,0 +1,36 @@
+"""What turns `late or stuck` into `likely stuck`: for how long nothing ran, by whichever clock there is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ncdiag.hang import Verdict, infer
+from tests.hang.build import rank
+
+
+def told(late: dict[str, Any], waits: dict[str, Any]) -> Verdict:
+    call = {"name": "recvfrom", "endless": True}
+    return infer(
+        [rank(0, "node-a", "all-reduce", **waits), rank(1, "node-a", "own", wchan="sk_wait_data", call=call, **late)]
+    )
+
+
+@pytest.mark.parametrize(
+    ("late", "waits", "confidence", "words"),
+    [
+        ({"still_s": 45.0, "asleep_s": 3.0}, {}, "likely", "it has not run for 45 s"),
+        ({"asleep_s": 39.0}, {}, "likely", "it has not run for 39 s"),
+        ({"still_s": 3.0, "asleep_s": 3.0}, {"still_s": 50.0}, "likely", "the others have waited for 50 s"),
+        ({"still_s": 0.2}, {"asleep_s": 38.0}, "likely", "the others have waited for 38 s"),
+        ({"still_s": 3.0, "asleep_s": 3.0}, {"still_s": 4.0}, "possible", "late or stuck"),
+        ({"asleep_s": 3.0}, {"asleep_s": 3.0}, "possible", "late or stuck"),
+        ({}, {}, "possible", "late or stuck"),
+    ],
+)
+def test_how_long_nothing_ran(late: dict[str, float], waits: dict[str, float], confidence: str, words: str) -> None:
+    verdict = told(late, waits)
+    assert (verdict.causes[0].confidence, [row.rank for row in verdict.culprits]) == (confidence, [1])
+    assert words in verdict.summary, verdict.summary
+    assert any("--window 40" in step for step in verdict.next) == (confidence == "possible")
