@@ -25,7 +25,7 @@ from ncdiag.nccl.settings import Settings, settings_from
 from ncdiag.nccl.topology_check import check_topology, compare_topologies
 from ncdiag.nccl.topology_view import View, as_data, view
 from ncdiag.nccl.topology_xml import parse_topology
-from ncdiag.nccl.version import Version, parse_version
+from ncdiag.nccl.version import Version, dotted, parse_version
 from ncdiag.registry import ProbeSet
 
 MAX_FILE_BYTES = 32 << 20
@@ -47,7 +47,7 @@ class Read(NamedTuple):
 @click.option(
     "--nccl-version", metavar="X.Y.Z", help="The NCCL whose rules hold; the newest known where it is not given."
 )
-@click.option("--gdr-level", metavar="LEVEL", help="As NCCL_NET_GDR_LEVEL: LOC, PIX, PXB, PHB, SYS …")
+@click.option("--gdr-level", metavar="LEVEL", help="As NCCL_NET_GDR_LEVEL: LOC, PIX, PXB, P2C, PXN, PHB, SYS …")
 @click.option("--env-file", type=InputFile(), help="NAME=VALUE lines with the other NCCL settings.")
 @click.option("--nodes", default="local", show_default=True, metavar="WHERE", help="With `live`: which nodes.")
 @click.option("--ssh-user", metavar="USER", help="With `live` over SSH: log in as this user.")
@@ -68,6 +68,8 @@ def command(
     **where: Any,
 ) -> int:
     """Draw a machine's topology as NCCL sees it: tree, GPU-to-NIC distances, NICs that each GPU takes, GPUDirect.
+
+    Every name of a path that is shown (PIX, P2C, SYS …) is explained below it.
 
     FILE is a dump that NCCL wrote (NCCL_TOPO_DUMP_FILE, NCCL_GRAPH_DUMP_FILE) or a file for NCCL_TOPO_FILE, `-` stdin, `live`
     this machine's /sys and driver. Several are compared with each other.
@@ -111,7 +113,10 @@ def _must_be_live(files: Sequence[str]) -> None:
 def _level(text: str, rules: Rules) -> str:
     """Raises click.UsageError."""
     if settings_from({"NCCL_NET_GDR_LEVEL": text}, rules).settings.gdr_level is None:
-        raise click.UsageError(f"--gdr-level {text}: not a level; write LOC, PIX, PXB, PHB or SYS, in capitals")
+        known = " ".join(rules.types[: rules.rank("SYS") + 1])
+        raise click.UsageError(
+            f"--gdr-level {text}: not a level of NCCL {dotted(rules.version)}; there are, in capitals: {known}"
+        )
     return text
 
 
@@ -196,7 +201,7 @@ def _json(read: Read, findings: Sequence[Finding], code: Exit) -> str:
 
 def _text(read: Read, findings: Sequence[Finding], color: str | None) -> str:
     from ncdiag.report.console import findings_as_text
-    from ncdiag.report.topology import gpu_matrix_as_text, graphs_as_text, topology_as_text
+    from ncdiag.report.topology import gpu_matrix_as_text, graphs_as_text, legend_as_text, topology_as_text
 
     parts = []
     for name, shown in read.machines:
@@ -204,4 +209,6 @@ def _text(read: Read, findings: Sequence[Finding], color: str | None) -> str:
     parts += [graphs_as_text(name, graphs, color=color) for name, graphs in read.graphs]
     if read.machines or findings:
         parts.append(findings_as_text([name for name, _ in read.machines], findings, show_all=False, color=color))
-    return "\n".join(part for part in parts if part)
+    text = "\n".join(part for part in parts if part)
+    legend = legend_as_text(text, color=color)
+    return f"{text}\n{legend}" if legend else text

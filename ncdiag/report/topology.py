@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -14,6 +16,8 @@ from ncdiag.nccl.topology_view import GpuView, NicView, View
 from ncdiag.report.console import make_console, plain
 
 MAX_COLUMNS = 16  # NICs side by side; more are told by group
+_PATH = re.compile(rf"(?<![\w/-])(?:{'|'.join(MEANINGS)})(?![\w-]|/[\w])")
+"""A name by itself: not that of a transport (NET/IB), of a variable or of a device."""
 _STYLES = {"PIX": "green", "PXB": "green", "P2C": "green", "NVL": "green", "PXN": "cyan", "PHB": "yellow", "SYS": "red"}
 
 
@@ -97,9 +101,7 @@ def _matrix(console: Console, shown: View) -> None:
             cells = [_cell(by_net[id(net)], id(net) in own) for net in nets]
             table.add_row(one.gpu.label, *cells)
         console.print(table)
-    used = {nic.distance for one in shown.gpus for nic in one.nics}
-    legend = ", ".join(f"{kind} {MEANINGS[kind]}" for kind in shown.rules.types if kind in used)
-    console.print(Text(f"{legend}; * used by that GPU", "dim"))
+    console.print(Text("* used by that GPU", "dim"))
 
 
 def _cell(nic: NicView, own: bool) -> Text:
@@ -153,6 +155,20 @@ def gpu_matrix_as_text(shown: View, *, color: str | None) -> str:
 def _gpu_cell(one: GpuView, other: GpuView) -> Text:
     kind = "-" if one is other else one.gpu_paths.get(other.gpu.label, "?")
     return Text(kind, _STYLES.get(kind, ""))
+
+
+def legend_as_text(shown: str, *, color: str | None) -> str:
+    """NCCL's names of paths that stand in a text, nearest first, each with what it means; "" where none does."""
+    found = {match[0] for match in _PATH.finditer(shown)}
+    if not found:
+        return ""
+    console, buffer = make_console(color)
+    console.print(Text("NCCL's paths, from near to far"))
+    table = Table(box=None, pad_edge=False, show_header=False)
+    for kind in (kind for kind in MEANINGS if kind in found):
+        table.add_row(Text(kind, _STYLES.get(kind, "")), MEANINGS[kind])
+    console.print(table)
+    return buffer.text()
 
 
 def graphs_as_text(name: str, graphs: Graphs, *, color: str | None) -> str:

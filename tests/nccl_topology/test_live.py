@@ -130,7 +130,7 @@ def test_command_mistakes(arguments: list[str], words: str) -> None:
 
 
 @pytest.mark.parametrize(("arguments", "words"), [
-    (["--gdr-level", "foo"], "not a level; write LOC, PIX"), (["--nodes", "ssh:x"], "--nodes holds for `live`"),
+    (["--gdr-level", "foo"], "there are, in capitals: LOC NVL"), (["--nodes", "ssh:x"], "--nodes holds for `live`"),
     (["--nodes", "local"], "--nodes holds for `live`"), (["--pid", "1"], "--pid holds for `live`"), (["--ssh-user", "x"], "--ssh-user holds"),
 ])  # fmt: skip
 def test_options_that_would_be_ignored(dump: str, arguments: list[str], words: str) -> None:
