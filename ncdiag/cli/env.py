@@ -18,6 +18,7 @@ from ncdiag.model import Finding, Snapshot, Status, unknown
 from ncdiag.nccl.advice import ALL_NODES
 from ncdiag.nccl.compare import Values, differences, with_environment
 from ncdiag.nccl.recommend import NEEDS, for_node, recommend, to_unset
+from ncdiag.nodeset import counted, fold
 from ncdiag.registry import ProbeSet
 from ncdiag.suggest import did_you_mean
 
@@ -67,7 +68,8 @@ def command(
     everything, chosen = _probes(options)
     snapshot = gather(everything, chosen, plan, options, obj["quiet"])
     if comparing:
-        return _written(obj, snapshot, chosen, written, form, output)
+        subject = file if file not in (None, "-") else "stdin" if file else _process(options)
+        return _written(obj, snapshot, chosen, written, subject, form, output)
     return _settings(snapshot, chosen, form, output)
 
 
@@ -127,6 +129,7 @@ def _written(
     snapshot: Snapshot,
     chosen: ProbeSet,
     written: File | None,
+    subject: str,
     form: str | None,
     output: str | None,
 ) -> int:
@@ -153,8 +156,32 @@ def _written(
         write_result(as_json(snapshot, advice, findings, code), output, masked=True)
     else:
         color = None if output else obj["color"]
-        write_result(findings_as_text(list(snapshot.nodes), findings, show_all=obj["verbose"] > 0, color=color), output)
+        names = {name for values in given.values() for name in values}
+        told = f"compared: {counted(len(names), 'variable')} for NCCL, gloo, vLLM, torch or Ray in {subject}, with what {fold(nodes.nodes)} needs"
+        write_result(
+            findings_as_text(
+                list(snapshot.nodes),
+                findings,
+                show_all=obj["verbose"] > 0,
+                color=color,
+                more="ncdiag -v env",
+                note=told,
+            ),
+            output,
+        )
     return code
+
+
+def _process(options: dict[str, Any]) -> str:
+    """`the environment of process 4711 (python3)`."""
+    pid = options["pid"]
+    if options["nodes"] != "local":
+        return f"the environment of process {pid} there"
+    try:
+        with open(f"/proc/{pid}/comm", encoding="utf-8", errors="replace") as file:
+            return f"the environment of process {pid} ({file.read().strip()})"
+    except OSError:
+        return f"the environment of process {pid}"
 
 
 def _given(snapshot: Snapshot, node: str, written: dict[str, Values] | None) -> Values:

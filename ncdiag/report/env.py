@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import shutil
 import textwrap
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -15,6 +16,7 @@ from ncdiag.nccl.recommend import NEEDS, for_node, to_unset
 from ncdiag.report.plain import one_line, plain
 
 WIDTH = 110
+"""Columns of a comment, where the terminal has so many."""
 EMPTY = "Nothing has to be set: NCCL, gloo and vLLM find everything on these nodes by themselves."
 EMPTY_ONE = "Nothing has to be set for this node alone; for an engine over several, name them all (--nodes)."
 EMPTY_UNREAD = "Nothing has to be set by what could be read."
@@ -119,7 +121,7 @@ def as_kubernetes(snapshot: Snapshot, advice: Sequence[Advice], amiss: Sequence[
 def as_ray(snapshot: Snapshot, advice: Sequence[Advice], amiss: Sequence[Finding] = ()) -> str:
     """A runtime_env (YAML). It is the same for every worker: what is one node's own belongs before its `ray start`."""
     lines = [
-        "# ray job submit --runtime-env FILE …, or runtime_env=yaml.safe_load(…) of ray.init",
+        *_comment("ray job submit --runtime-env FILE …, or runtime_env=yaml.safe_load(…) of ray.init"),
         *_before(snapshot, amiss),
         "env_vars:",
     ]
@@ -131,7 +133,9 @@ def as_ray(snapshot: Snapshot, advice: Sequence[Advice], amiss: Sequence[Finding
     single = [one for one in _sure(advice) if one.node != ALL_NODES]
     if single:
         lines += [
-            "# Before `ray start` on each node, not in the runtime_env (it would give all nodes the same value):",
+            *_comment(
+                "Before `ray start` on each node, not in the runtime_env (it would give all nodes the same value):"
+            ),
             *_reasons(single),
         ]
         lines += [f"# {one_line(one.node)}: export {one.name}={_quoted(one)}" for one in single]
@@ -214,7 +218,11 @@ def _where(snapshot: Snapshot, ones: Sequence[Advice]) -> str:
 
 
 def _comment(text: str) -> list[str]:
-    return textwrap.wrap(one_line(text), WIDTH, initial_indent="# ", subsequent_indent="# ", break_long_words=False)
+    return textwrap.wrap(one_line(text), _width(), initial_indent="# ", subsequent_indent="# ", break_long_words=False)
+
+
+def _width() -> int:
+    return max(40, min(shutil.get_terminal_size((100, 40)).columns - 2, WIDTH))  # 2: the indentation of a list
 
 
 def _before(snapshot: Snapshot, amiss: Sequence[Finding]) -> list[str]:
@@ -232,4 +240,4 @@ def _quoted(one: Advice) -> str:
 
 def _nodes(snapshot: Snapshot) -> str:
     names = ", ".join(one_line(node) for node in snapshot.nodes)
-    return names if len(names) < WIDTH else f"{len(snapshot.nodes)} nodes"
+    return names if len(names) < _width() - 40 else f"{len(snapshot.nodes)} nodes"

@@ -164,6 +164,7 @@ def test_lines_that_nobody_understands_are_no_health(cluster: str, tmp_path: Pat
     done = env("--nodes", cluster, "--check", str(path))
     assert done.returncode == 3
     said = " ".join(done.stdout.split())
+    assert "with what gpu[01-02] needs" in said
     assert "2 lines of " in said and "it begins with 'NCCL_DEBUG'" in said
 
 
@@ -198,6 +199,19 @@ def test_a_running_process(tmp_path: Path) -> None:
             process.kill()
     assert done.returncode == 1, done.stderr
     assert "NCCL_SOCKET_IFNAM" in done.stdout and "NCCL_SOCKET_IFNAME" in done.stdout
+    said = " ".join(done.stdout.split())
+    assert (
+        f"compared: 2 variables for NCCL, gloo, vLLM, torch or Ray in the environment of process {process.pid} (sleep)"
+        in said
+    )
+
+
+@pytest.mark.parametrize("form", ["shell", "docker", "kubernetes", "ray"])
+def test_comments_fit_the_terminal(cluster: str, form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    lines = env("--nodes", cluster, "--as", form).stdout.splitlines()
+    wide = [line for line in lines if len(line) > 80 and line.lstrip().startswith("#") and " " in line[70:]]
+    assert not wide, wide
 
 
 @pytest.mark.parametrize("arguments, said", [
