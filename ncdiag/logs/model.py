@@ -110,10 +110,18 @@ def rule(
     )
 
 
+_STAMP = r"\d{4}[-/]\d\d[-/]\d\d[ T]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?"
+_PROGRAM = r"[\w.-]{1,64} (?!kernel:)(?:[\w.@/-]{1,64}\[\d+\]|(?:docker|containerd|podman|k3s|vllm|sglang|ray|python3?|torchrun)(?:[@/-][\w.@/-]{1,64})?): "
+"""A host and a program, as a journal and syslog name them. Without a process number other words before a colon look the same."""
 _BEFORE = re.compile(
-    r"(?:\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:?\d\d):? (?:(?:stdout|stderr) [FP] )?"  # kubectl, containerd, docker --timestamps
-    r"|\w{3} [ \d]\d \d\d:\d\d:\d\d [\w.-]+ [\w.@/-]+\[\d+\]: "  # journald, syslog
-    r"|\[pod/[^\]\s]+\] |[\w.-]{1,60} +\| |\[\d+,\d+\]<std(?:out|err)>: ?|> ?| *\d{1,6}: (?![\w.@-]+: <)(?=\s*[\[(A-Za-z\"+|/$#*=~-]|\s*\d)| *\d{1,6}:\s*$)+"
+    r"(?:\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:?\d\d):?[ \t]"  # kubectl, containerd, docker --timestamps, journald -o short-iso
+    rf"(?:(?:stdout|stderr) [FP] |{_PROGRAM})?"
+    rf"|\w{{3}} [ \d]\d \d\d:\d\d:\d\d (?:{_PROGRAM}|(?!\S+ kernel:))"  # journald, syslog; ts
+    rf"|{_STAMP}[ \t]|\[{_STAMP}\] ?"
+    r"|\[pod/[^\]\s]+\] |[\w.-]{1,60} +\| |(?:\w{3} \w{3} [ \d]\d \d\d:\d\d:\d\d \d{4})?\[\d+,\d+\]<std(?:out|err)>: ?|> ?"
+    r"|[\w./+-]{1,200}\.(?:log|txt|out|err):(?:\d{1,7}:)?(?=\S| {2})"  # grep over several files
+    r"| {1,6}\d{1,6}\t"  # cat -n
+    r"| *\d{1,6}: (?![\w.@-]+: <)(?=\s*[\[(A-Za-z\"+|/$#*=~-]|\s*\d)| *\d{1,6}:\s*$)+"
 )
 
 
@@ -139,13 +147,19 @@ def bare(line: str) -> str:
 
 
 _GUESSES = re.compile(
-    r"[Tt]his can happen when|[Tt]here are some potential root causes|[Pp]ossible (?:reasons|causes) include|[Cc]ommon causes include|^\s*\(\d\) (?:raylet|[Tt]he (?:process|worker)|ray stop|SIGKILL|Invalid memory|lagging)"
+    r"[Tt]his can happen when|[Tt]here are some potential root causes|[Pp]ossible (?:reasons|causes) include|[Cc]ommon causes include|\((?:\w+, )*preempted node, etc|^\s*\(\d\) (?:raylet|[Tt]he (?:process|worker)|ray stop|SIGKILL|Invalid memory|lagging)"
 )
 
 
 def without_guesses(text: str) -> str:
     """`text` up to where the software lists what might have happened: nothing of that was seen."""
-    if " happen" not in text and " root causes" not in text and " include" not in text and "(" not in text[:12]:
+    if (
+        " happen" not in text
+        and " root causes" not in text
+        and " include" not in text
+        and "(" not in text[:12]
+        and ", etc" not in text
+    ):
         return text
     match = _GUESSES.search(text)
     return text[: match.start()] if match else text

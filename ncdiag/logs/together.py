@@ -386,8 +386,8 @@ def _outcome(
     elif slow is not None and not real and starts.ready is None and starts.longest is not None:
         yield slow
     done = proof(readers)
-    last = max((signal.order for signal in ending), default=-1.0)
-    if ending and (done is None or last > done.order or any(signal.says >= Says.HINT for signal in ending)):
+    works = [line for line in (readers.life.finished, starts.worked, *readers.works()) if line is not None]
+    if ending and (done is None or any(signal.says >= Says.HINT or not _outdone(signal, works) for signal in ending)):
         return
     if slow is not None and starts.ready is not None:
         yield _beside(slow, starts, done)
@@ -418,6 +418,12 @@ def _outcome(
             condition=True,
             order=order.get(line.source, 0.0) + line.line,
         )
+
+
+def _outdone(signal: Signal, works: Sequence[Line]) -> bool:
+    """Whether the same source shows a job at work after it: what another one shows may be another run."""
+    source = signal.evidence[0].source if signal.evidence else ""
+    return any(line.order > signal.order and line.source == source for line in works)
 
 
 def _under_way(readers: Readers) -> Signal | None:

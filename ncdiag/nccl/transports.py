@@ -126,7 +126,7 @@ def rings(orders: Dict[int, bytes], nranks: int) -> List[Ring]:
 @functools.lru_cache(maxsize=64)
 def _order(tail: bytes) -> Tuple[int, str]:
     """Of a ring line: how many ranks, and which, folded."""
-    numbers = list(map(int, tail.split(b":", 1)[1].split()))
+    numbers = list(map(int, tail.partition(b":")[2].split()))
     return len(numbers), nodeset.order(numbers)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import re
 from collections.abc import Callable, Iterator
@@ -21,7 +22,7 @@ CUTS = 40  # places at which a long log is cut
 
 
 def causes_of(files: dict[str, str]) -> list[Cause]:
-    streams = [Stream(name, iter([text.encode()]), text.encode()[:100]) for name, text in files.items()]
+    streams = [Stream(name, iter([text.encode()]), text.encode()[:65536]) for name, text in files.items()]
     return of_streams(streams).verdict.causes
 
 
@@ -57,16 +58,49 @@ def dos(text: str) -> str:
     return text.replace("\n", "\r\n")
 
 
+def docker(text: str) -> str:
+    return "".join(json.dumps({"log": line, "stream": "stderr"}) + "\n" for line in text.splitlines(True))
+
+
+def kubectl_of_json(text: str) -> str:
+    return "".join(
+        "2027-03-04T05:06:07Z " + json.dumps({"level": "info", "message": line}) + "\n" for line in text.splitlines()
+    )
+
+
+def exported(text: str) -> str:
+    return json.dumps([{"insertId": "x", "textPayload": line} for line in text.splitlines()], indent=2)
+
+
+def searched(text: str) -> str:
+    hits = [{"_id": "x", "_source": {"message": line, "kubernetes": {"pod": "p"}}} for line in text.splitlines()]
+    return json.dumps({"took": 3, "hits": {"total": len(hits), "hits": hits}})
+
+
 def behind(prefix: str) -> Callable[[str], str]:
     return lambda text: "".join(prefix + line for line in text.splitlines(True))
 
 
 VARIANTS: dict[str, Callable[[str], str]] = {"hosts": other_hosts, "pod": in_a_pod, "colours": coloured, "dos": dos}
+JSON: dict[str, Callable[[str], str]] = {
+    "docker": docker,
+    "kubectl of JSON": kubectl_of_json,
+    "exported": exported,
+    "searched": searched,
+}
 COLLECTED = {  # what a collector of logs puts before every line
     "containerd": "2027-03-04T05:06:07.123456789Z stderr F ",
     "journald": "Mar  4 05:06:07 host-x vllm[77]: ",
     "compose": "vllm-1  | ",
     "mpirun": "[1,3]<stdout>:",
+    "mpirun stamp": "Thu Mar  4 05:06:07 2027[1,3]<stderr>:",
+    "journald short-iso": "2027-03-04T05:06:07+0100 host-x vllm[77]: ",
+    "syslog of a container": "Mar  4 05:06:07 host-x docker/engine: ",
+    "ts": "Mar 04 05:06:07 ",
+    "clock": "2027-03-04 05:06:07,123 ",
+    "clock in brackets": "[2027-03-04 05:06:07] ",
+    "grep": "logs/host-x.out:",
+    "cat": "    12\t",
 }
 
 
@@ -111,7 +145,7 @@ def no_other_sure(files: dict[str, str], allowed: set[str]) -> None:
 def test_own_cases_under_other_names(path: Path) -> None:
     want = path.name.split(".")[0]
     text = path.read_text()
-    for name, variant in {**VARIANTS, **{name: behind(prefix) for name, prefix in COLLECTED.items()}}.items():
+    for name, variant in {**VARIANTS, **JSON, **{name: behind(prefix) for name, prefix in COLLECTED.items()}}.items():
         assert causes_of({"a": variant(text)})[0].cause == want, name
     assert causes_of({"a": shuffled(text, 1)})[0].cause == want
     no_other_sure({"a": text}, {want})
