@@ -6,6 +6,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ncdiag.nodeset import counted
 from ncdiag.report.console import plain
 
 GIB = 2**30
@@ -17,6 +18,7 @@ def render(plan: Mapping[str, Any]) -> str:
     blocks = [
         _headline(plan),
         _bullets("Why", plan["recommended"]["reasons"]),
+        _would_fit(plan["recommended"]),
         _table(plan),
         _commands(plan),
         _bullets("Mind", plan["warnings"]),
@@ -33,16 +35,39 @@ def _headline(plan: Mapping[str, Any]) -> str:
         return _wrapped(f"NOT KNOWN whether it fits on {where}.", "")
     if best["tp"] is None:
         return _wrapped(f"DOES NOT FIT on {where} at {best['max_model_len']:,} tokens.", "")
-    shape = f"TP {best['tp']}" + (f" x PP {best['pp']}" if best["pp"] > 1 else "")
-    shape += f" x DP {best['dp']}" if best["dp"] > 1 else ""
-    shape += f" (EP {best['ep']})" if best["ep"] > 1 else ""
+    shape = _shape(best) + (f" (EP {best['ep']})" if best["ep"] > 1 else "")
     span = (
-        f"on {best['gpus']} GPU{'s' if best['gpus'] > 1 else ''} of one node"
+        f"on {counted(best['gpus'], 'GPU')} of one node"
         if best["nodes"] == 1
         else (f"over {best['nodes']} nodes, {best['gpus']} GPUs")
     )
     copies = f", {best['replicas']} replicas on {where}" if best["replicas"] > 1 else f" ({where})"
     return _wrapped(f"USE {shape} {span}{copies}, --max-model-len {best['max_model_len']}.", "")
+
+
+def _would_fit(best: Mapping[str, Any]) -> str:
+    """What would have to change where nothing fits, the smallest change first."""
+    if best.get("would_fit") is None:
+        return ""
+    lines = [
+        f"{change['change']}: {_shape(change)} on {counted(change['gpus'], 'GPU')}{_copies(change)}; {change['why']}"
+        for change in best["would_fit"]
+    ]
+    return _bullets(
+        "Would fit, each by itself",
+        lines
+        or [
+            "nothing that was tried: shorter requests, fewer at once, a smaller cache, quantised weights, more GPUs of this kind"
+        ],
+    )
+
+
+def _copies(one: Mapping[str, Any]) -> str:
+    return f", {one['replicas']} replicas" if one["replicas"] > 1 else ""
+
+
+def _shape(one: Mapping[str, Any]) -> str:
+    return f"TP {one['tp']}" + "".join(f" x {name.upper()} {one[name]}" for name in ("pp", "dp") if one[name] > 1)
 
 
 def _model(model: Mapping[str, Any]) -> list[str]:
@@ -61,7 +86,7 @@ def _model(model: Mapping[str, Any]) -> list[str]:
 
 def _table(plan: Mapping[str, Any]) -> str:
     rows: list[tuple[str, ...]] = [
-        ("", "TP", "PP", "DP", "GPUs", "replicas", "weights/GPU", "KV pool/GPU", "KV tokens", "")
+        ("", "TP", "PP", "DP", "GPUs", "replicas", "weights/GPU", "KV pool/GPU", "KV tokens", "fits")
     ]
     best = plan["recommended"]
     for layout in plan["layouts"]:
@@ -73,7 +98,7 @@ def _table(plan: Mapping[str, Any]) -> str:
                 _size(layout["weights_bytes_per_gpu"]),
                 _size(layout["kv_pool_bytes_per_gpu"]) if "kv_pool_bytes_per_gpu" in layout else "?",
                 "?" if layout["kv_tokens"] is None else f"{layout['kv_tokens']:,}",
-                {True: "fits", False: "no"}.get(layout["fits"], "?"),
+                {True: "yes", False: "no"}.get(layout["fits"], "?"),
             )
         )
     if len(rows) == 1:
@@ -94,7 +119,7 @@ def _commands(plan: Mapping[str, Any]) -> str:
     lines = list(plan["commands"])
     quantised = plan["recommended"].get("quantise_first")
     if quantised and quantised["command"]:
-        lines += ["# or, quantised at load to FP8, on one node:", quantised["command"]]
+        lines += [f"# {'or, ' if lines else ''}quantised at load to FP8, on one node:", quantised["command"]]
     return "Run\n" + "\n".join("  " + line for line in lines) if lines else ""
 
 

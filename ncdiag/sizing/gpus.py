@@ -150,6 +150,13 @@ def parse_gpus(words: Sequence[str], nodes: int | None = None) -> Cluster:
 
 
 def _one(word: str) -> Cluster:
+    turned = re.fullmatch(
+        r"(?:(\d{1,5})[xX*])?(\d{1,4})[xX*]((?=\d*[A-Za-z])[A-Za-z0-9 ._-]{1,40}?)(?:\*(\d{1,5}))?", word.strip()
+    )
+    if turned:
+        several = turned[1] or turned[4]
+        right = f"{turned[3]}x{turned[2]}" + (f"*{several}" if several else "")
+        raise GpuError(f"--gpus {word[:60]!r}: the name stands before the number; did you mean {right}?")
     match = re.fullmatch(r"([A-Za-z0-9 ._-]{1,40}?)(?:[xX:](\d{1,4}))?(?:\*(\d{1,5}))?", word.strip())
     if not match:
         raise GpuError(f"--gpus {word[:60]!r} is not NAMExCOUNT[*NODES], such as H100x8 or H100x8*2 or 48GBx4")

@@ -6,6 +6,7 @@ figures unless the key says `_per_gpu`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from ncdiag.sizing.quantise import DTYPE_BYTES, dtype_of, stored_bytes
 from ncdiag.sizing.recommend import Choice, choose, shorter_length
 from ncdiag.sizing.result import assumptions, cluster_json, layout_json, load_json, model_json, recommended
 from ncdiag.sizing.traps import traps
+from ncdiag.sizing.way_out import changes
 
 DEFAULT_LENGTH = 4096
 CORE = (
@@ -88,6 +90,7 @@ def make_plan(request: Request) -> dict[str, Any]:
             load = replace(load, max_model_len=shorter)
             found = layouts(model, request.cluster, load)
     choice = choose(model, found, request.cluster, load)
+    would_fit = [] if choice.layout else changes(model, request.cluster, load, _fp8_cache(config, checkpoint, request))
     warnings = _quantise_first(choice, request) + warnings
     warnings += impossible(model, request.cluster)
     warnings += traps(model, choice.layout, request.cluster, load, longest, request.dtype)
@@ -100,7 +103,7 @@ def make_plan(request: Request) -> dict[str, Any]:
         "load": load_json(load, request.kv_dtype),
         "assumptions": assumptions(model, choice, found, request.cluster, load),
         "layouts": [layout_json(layout) for layout in found],
-        "recommended": recommended(choice, load, request.cluster, extra),
+        "recommended": recommended(choice, load, request.cluster, extra, would_fit),
         "commands": commands(choice.layout, request.cluster, load, extra) if choice.layout else [],
         "warnings": list(dict.fromkeys(warnings)),
     }
@@ -178,6 +181,13 @@ def build_model(config: ModelConfig, checkpoint: Checkpoint | None, request: Req
     return Model(decoder, inventory, quantisation, DTYPE_BYTES[run], caches, scale, total), notes
 
 
+def _fp8_cache(config: ModelConfig, checkpoint: Checkpoint | None, request: Request) -> Callable[[], Model] | None:
+    """The model with an FP8 cache; None where it has one, or the GPUs have no FP8."""
+    if not request.cluster.gpu.fp8 or request.kv_dtype != "auto":
+        return None
+    return lambda: build_model(config, checkpoint, replace(request, kv_dtype="fp8"))[0]
+
+
 def _run_dtype(stored: str, asked: str) -> str:
     """What vLLM computes in: float32 checkpoints run in bfloat16 unless told otherwise."""
     if asked != "auto":
@@ -216,7 +226,7 @@ def _longest(config: ModelConfig) -> int:
 
 
 def _quantise_first(choice: Choice, request: Request) -> list[str]:
-    if not choice.quantised:
+    if not (choice.quantised and choice.layout):
         return []
     name, layout = choice.quantised
     what = (
@@ -224,7 +234,6 @@ def _quantise_first(choice: Choice, request: Request) -> list[str]:
         if name == "fp8"
         else "a 4-bit (AWQ or GPTQ) checkpoint"
     )
-    before = "quantise before spreading over nodes" if choice.layout else "as it is, nothing fits"
     return [
-        f"{before}: {what} fits on one node of {request.cluster.per_node} {request.cluster.gpu.name}, TP {layout.tp}: {layout.why}"
+        f"quantise before spreading over nodes: {what} fits on one node of {request.cluster.per_node} {request.cluster.gpu.name}, TP {layout.tp}: {layout.why}"
     ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from ncdiag.sizing.config import ModelConfig, shown
@@ -54,6 +54,15 @@ def as_fp8() -> Quantisation:
 def as_int4() -> Quantisation:
     """A 4-bit checkpoint of the usual make: groups of 128, lm_head left as it is."""
     return Quantisation("awq", 4, lambda w: w.rows * w.cols * (0.5 + 2.5 / 128), ("lm_head",))
+
+
+def quantised_copies(present: Quantisation, fp8: bool) -> Iterator[tuple[str, Quantisation]]:
+    """Smaller ways to store a model that is not quantised yet, the largest first. `fp8`: the GPUs compute in FP8."""
+    if present.cost is not None:
+        return
+    if fp8:
+        yield "fp8", as_fp8()
+    yield "4-bit", as_int4()
 
 
 def stored_bytes(weight: Weight, quantisation: Quantisation, dtype_bytes: float) -> float:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from ncdiag.nodeset import counted
 from ncdiag.sizing.gpus import Cluster
 from ncdiag.sizing.layouts import Layout, Load, Model, layouts
-from ncdiag.sizing.quantise import Quantisation, as_fp8, as_int4
+from ncdiag.sizing.quantise import quantised_copies
 
 GIB = 2**30
 SHORTER = (262144, 131072, 65536, 32768, 16384, 8192, 4096, 2048)
@@ -24,8 +24,8 @@ class Choice:
 
 
 def choose(model: Model, found: Sequence[Layout], cluster: Cluster, load: Load) -> Choice:
-    """The smallest layout that fits, by the order of preference in `_rank`."""
-    fitting = sorted((layout for layout in found if layout.fits), key=lambda layout: _rank(layout, cluster))
+    """The smallest layout that fits, by the order of preference in `rank`."""
+    fitting = sorted((layout for layout in found if layout.fits), key=lambda layout: rank(layout, cluster))
     best = fitting[0] if fitting else None
     smaller = None
     if best is None or best.nodes > 1:
@@ -33,7 +33,7 @@ def choose(model: Model, found: Sequence[Layout], cluster: Cluster, load: Load) 
     return Choice(best, tuple(_reasons(model, best, found, cluster, load) if best else _no_reasons(found)), smaller)
 
 
-def _rank(layout: Layout, cluster: Cluster) -> tuple[int, ...]:
+def rank(layout: Layout, cluster: Cluster) -> tuple[int, ...]:
     """Lower is better: few nodes, TP inside the NVLink domain, stages only across nodes, plain, few GPUs."""
     stages = int(layout.pp > layout.nodes)
     return (layout.nodes, int(layout.tp > cluster.domain), stages, layout.dp, layout.gpus, layout.pp)
@@ -76,14 +76,9 @@ def _no_reasons(found: Sequence[Layout]) -> list[str]:
 
 def _quantised(model: Model, cluster: Cluster, load: Load) -> tuple[str, Layout] | None:
     """The layout on one node that a quantised copy of a 16-bit model would have."""
-    if model.quantisation.cost is not None:
-        return None
-    tries: list[tuple[str, Quantisation]] = [("4-bit", as_int4())]
-    if cluster.gpu.fp8:
-        tries.insert(0, ("fp8", as_fp8()))
-    for name, quantisation in tries:
+    for name, quantisation in quantised_copies(model.quantisation, cluster.gpu.fp8):
         found = layouts(replace(model, quantisation=quantisation), replace(cluster, nodes=1), load)
-        fitting = sorted((layout for layout in found if layout.fits), key=lambda layout: _rank(layout, cluster))
+        fitting = sorted((layout for layout in found if layout.fits), key=lambda layout: rank(layout, cluster))
         if fitting:
             return name, fitting[0]
     return None

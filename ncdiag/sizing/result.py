@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +17,7 @@ from ncdiag.sizing.layouts import Layout, Load, Model
 from ncdiag.sizing.memory import GIB
 from ncdiag.sizing.quantise import dtype_of
 from ncdiag.sizing.recommend import Choice
+from ncdiag.sizing.way_out import Change
 
 
 def _parameters(model: Model, checkpoint: Checkpoint | None) -> int:
@@ -90,10 +92,15 @@ def layout_json(layout: Layout) -> dict[str, Any]:
     }
 
 
-def recommended(choice: Choice, load: Load, cluster: Cluster, extra: Extra) -> dict[str, Any]:
+def recommended(
+    choice: Choice, load: Load, cluster: Cluster, extra: Extra, would_fit: Sequence[Change]
+) -> dict[str, Any]:
+    """`would_fit`: where nothing fits, what would have to change."""
     layout = choice.layout
     base: dict[str, Any] = layout_json(layout) if layout else {"tp": None, "pp": None, "gpus": None, "fits": False}
     base.update(max_model_len=load.max_model_len, why="; ".join(choice.reasons), reasons=list(choice.reasons))
+    if not layout:
+        base["would_fit"] = [change.as_dict() for change in would_fit]
     if choice.quantised:
         name, smaller = choice.quantised
         quantised = replace(extra, quantization="fp8") if name == "fp8" else extra

@@ -386,3 +386,77 @@ def test_the_line_to_type_works_beyond_the_models_context(tmp_path: Path) -> Non
     (tmp_path / "config.json").write_text(json.dumps(SMALL))
     shown = CliRunner().invoke(command, [str(tmp_path), "--gpus", "80GBx1", "--max-model-len", "16384"]).output
     assert "  VLLM_ALLOW_LONG_MAX_MODEL_LEN=1 vllm serve " in shown
+
+
+def test_what_would_fit_is_computed_and_fits(tmp_path: Path) -> None:
+    said = plan(tmp_path, with_context("Llama-3.1-70B", 131072), "H100x4", max_model_len=131072, concurrency=4)[
+        "recommended"
+    ]
+    assert said["fits"] is False
+    changes = {change["change"]: change for change in said["would_fit"]}
+    assert list(changes) == [
+        "--max-model-len 65536 in place of 131072",
+        "3 requests of that length at once in place of 4",
+        "--kv-cache-dtype fp8",
+        "an FP8 checkpoint, or --quantization fp8",
+        "more GPUs (--gpus H100x8)",
+    ]
+    asked: list[tuple[str, dict[str, Any]]] = [
+        ("H100x4", {"max_model_len": 65536, "concurrency": 4}),
+        ("H100x4", {"max_model_len": 131072, "concurrency": 3}),
+        ("H100x4", {"max_model_len": 131072, "concurrency": 4, "kv_dtype": "fp8"}),
+        ("H100x8", {"max_model_len": 131072, "concurrency": 4}),
+    ]
+    for (gpus, changed), change in zip(
+        asked, [*list(changes.values())[:3], changes["more GPUs (--gpus H100x8)"]], strict=True
+    ):
+        best = plan(tmp_path, with_context("Llama-3.1-70B", 131072), gpus, **changed)["recommended"]
+        assert best["fits"] and change["why"] in best["why"]
+        assert [best[key] for key in ("tp", "pp", "dp", "gpus")] == [change[key] for key in ("tp", "pp", "dp", "gpus")]
+
+
+def test_more_nodes_where_one_is_full(tmp_path: Path) -> None:
+    config = with_context("Llama-3.1-405B", 131072)
+    text = render(plan(tmp_path, config, "H100x8", max_model_len=8192))
+    assert "Would fit, each by itself" in text
+    assert "more GPUs (--gpus H100x8*2): TP 8 x PP 2 on 16 GPUs" in text
+    assert "an FP8 checkpoint, or --quantization fp8: TP 8 on 8 GPUs" in text
+    assert "max-model-len" not in text.split("Would fit")[1].split("Layouts")[0], "no length makes room for the weights"
+    without = plan(tmp_path, config, "A100x8", max_model_len=8192)["recommended"]["would_fit"]
+    assert [change["change"] for change in without] == [
+        "a 4-bit checkpoint (AWQ or GPTQ)",
+        "more GPUs (--gpus A100x8*2)",
+    ], "an A100 has no FP8"
+
+
+def test_nothing_that_was_tried_fits(tmp_path: Path) -> None:
+    said = plan(tmp_path, with_context("Llama-3.1-405B", 131072), "2GBx1", max_model_len=4096)
+    assert said["recommended"]["would_fit"] == []
+    assert "nothing that was tried" in render(said)
+
+
+def test_what_fits_needs_no_way_out(tmp_path: Path) -> None:
+    said = plan(tmp_path, with_context("Llama-3.1-8B", 8192), "H100x8")
+    assert "would_fit" not in said["recommended"] and "Would fit" not in render(said)
+
+
+def test_every_column_but_the_mark_has_a_name(tmp_path: Path) -> None:
+    text = render(plan(tmp_path, with_context("Llama-3.1-70B", 131072), "H100x8", max_model_len=32768))
+    head, *rows = text.split("Layouts\n")[1].split("\n\n")[0].splitlines()
+    assert head.split()[-1] == "fits" and {row.split()[-1] for row in rows} == {"yes", "no"}
+
+
+@pytest.mark.parametrize(
+    ("word", "meant"),
+    [
+        ("8xH100", "H100x8"),
+        ("8*H100", "H100x8"),
+        ("2x8xH100", "H100x8*2"),
+        ("8xH100*2", "H100x8*2"),
+        ("4x48GB", "48GBx4"),
+    ],
+)
+def test_the_number_before_the_name(word: str, meant: str) -> None:
+    assert parse_gpus([meant]).total
+    with pytest.raises(GpuError, match=rf"did you mean {meant.replace('*', '[*]')}\?"):
+        parse_gpus([word])
