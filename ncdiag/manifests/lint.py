@@ -8,7 +8,7 @@ from typing import Any
 
 from ncdiag.manifests.document import Document
 from ncdiag.manifests.objects import workloads
-from ncdiag.manifests.rules import network, parallel, place, pod, settings, start
+from ncdiag.manifests.rules import images, network, parallel, place, pod, settings, start
 from ncdiag.manifests.scene import Scene
 from ncdiag.manifests.workload import Workload
 from ncdiag.model import Finding, skip, unknown
@@ -32,6 +32,7 @@ RULES: dict[str, Rule] = {
     "k8s-environment": settings.environment,
     "k8s-interface": settings.interface,
     "k8s-alike": settings.alike,
+    "k8s-images": images.one_version,
     "k8s-nodes": place.nodes,
     "k8s-apart": place.apart,
     "k8s-model": place.model,

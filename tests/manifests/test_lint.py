@@ -107,6 +107,8 @@ CASES: list[tuple[str, str, Change, str, str, str, str]] = [
     ("statefulset", "k8s-environment", lambda o: _env(pod(o), "VLLM_HOST_IP", "192.0.2.1"), "fail", "node-ip-wrong-interface", "the same in all pods", "- name: VLLM_HOST_IP"),
     ("lws", "k8s-interface", lambda o: one(worker(o)).update(env=one(worker(o))["env"][:1]), "warn", "socket-ifname-wrong", "NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME", "env:"),
     ("lws", "k8s-alike", lambda o: _env(worker(o), "NCCL_IB_GID_INDEX", "3"), "warn", "env-unknown-or-invalid", "3 here and not set in leader", "- name: NCCL_IB_GID_INDEX"),
+    ("lws", "k8s-images", lambda o: (one(leader(o)).update(image="vllm/vllm-openai:v0.11.0"), one(worker(o)).update(image="vllm/vllm-openai:v0.10.2")),
+     "fail", "version-mismatch", "vllm-openai is 0.10.2 here and 0.11.0 in leader", "image: vllm/vllm-openai:v0.10.2"),
     ("lws", "k8s-nodes", lambda o: worker(o).pop("nodeSelector"), "warn", "hca-mismatch-between-nodes", "nothing says which nodes", "spec:"),
     ("lws", "k8s-apart", lambda o: worker(o).pop("affinity"), "warn", "port-in-use", "same ports", "spec:"),
     ("lws", "k8s-model", lambda o: one(worker(o))["volumeMounts"].pop(), "fail", "model-path-missing", "no volume is mounted at /models/m", "volumeMounts:"),
@@ -174,6 +176,36 @@ def test_a_head_without_gpus_and_shared_memory_of_kuberay_are_right() -> None:
     assert not [one for one in said if one[0] in ("k8s-shm", "k8s-gpus", "k8s-layout")]
     assert ("k8s-parallel", "fail") in _kinds(RAY % 1)
     assert not [one for one in _kinds(RAY % 4) if one[0] == "k8s-parallel"], "room for two engines"
+
+
+IMAGES = [
+    # head's, workers', what is said
+    ("rayproject/ray:2.46.0-py311", "rayproject/ray:2.46.0-py311-gpu", None),
+    ("rayproject/ray:2.46.0-py311", "mirror.example:5000/hub/rayproject/ray:2.46.0-py311-cu124", None),
+    ("rayproject/ray:2.46.0-py311", "rayproject/ray-ml:2.46.0-py311-gpu", None),
+    ("vllm/vllm-openai", "vllm/vllm-openai", None),
+    ("vllm/vllm-openai@sha256:aa", "vllm/vllm-openai:v0.11.0@sha256:aa", None),
+    ("rayproject/ray:2.46.0-py311", "rayproject/ray:2.44.1-py311", ("fail", "ray is 2.44.1 here and 2.46.0 in head")),
+    ("rayproject/ray:2.46.0-py311", "rayproject/ray:2.46.0-py310", ("fail", "Python is 310 here and 311 in head")),
+    ("vllm/vllm-openai:v0.10.1", "vllm/vllm-openai:v0.10.1.post1", ("fail", "0.10.1.post1 here and 0.10.1 in head")),
+    ("rayproject/ray:2.46.0", "vllm/vllm-openai:v0.11.0", ("warn", "vllm-openai is 0.11.0 here and ray 2.46.0 in head")),
+    ("vllm/vllm-openai:v0.11.0", "vllm/vllm-openai:latest", ("warn", "vllm-openai is latest here and v0.11.0 in head")),
+    ("vllm/vllm-openai:v0.11.0", "vllm/vllm-openai", ("warn", "of no tag here and v0.11.0")),
+    ("a/x@sha256:aa", "a/x@sha256:bb", ("warn", "digest of x is another one here than in head")),
+    ("rayproject/ray:2.46.0", "example/own:main", ("warn", "own here and ray")),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("head", "workers", "expected"), IMAGES, ids=[f"{one[0]}-{one[1]}" for one in IMAGES])
+def test_images_of_a_ray_cluster(head: str, workers: str, expected: tuple[str, str] | None) -> None:
+    text = (RAY % 2).replace("rayproject/ray,", f'"{head}",', 1).replace("rayproject/ray,", f'"{workers}",', 1)
+    said = [finding for finding in found(text) if finding.probe == "k8s-images"]
+    assert len(said) == 1
+    if expected is None:
+        assert said[0].status.value == "ok", said[0].summary
+        return
+    assert (said[0].status.value, said[0].cause, said[0].where["line"]) == (expected[0], "ray-version-mismatch", 10)
+    assert expected[1] in said[0].summary and workers in text.splitlines()[9]
 
 
 SERVE = """

@@ -147,7 +147,7 @@ def test_the_command_takes_a_saved_plan_or_a_model(tmp_path: Path) -> None:
         ncdiag("k8s", "render", str(tmp_path / "m"), "--gpus", "H100x8*2", "--max-model-len", "16384", *options)[0] == 0
     )
     assert out.read_text() == first
-    assert ncdiag("k8s", "lint", "--fail-on", "warn", str(out)) == (0, "26 ok\n")
+    assert ncdiag("k8s", "lint", "--fail-on", "warn", str(out)) == (0, "27 ok\n")
     for wrong in ([str(saved), "--gpus", "H100x8"], [str(tmp_path / "m"), "--node-label", "x"], [str(out)]):
         code, said = ncdiag("k8s", "render", *wrong, *options)
         assert (code, "Error: " in said) == (2, True)
