@@ -1,4 +1,4 @@
-"""Stages from log lines: what a process prints when it enters one. vLLM 0.6 to 0.33, NCCL, torch, Ray, Hugging Face.
+"""Stages from log lines: what a process prints when it enters one. vLLM 0.6 to 0.33, SGLang 0.4, NCCL, torch, Ray, Hugging Face.
 
 Absence of a line says nothing: many are printed by one rank only, or only at DEBUG.
 """
@@ -13,11 +13,13 @@ _MARKERS = tuple(
     for stage, pattern in (
         (
             "ready",
-            r"Application startup complete\.|Starting vLLM (?:API )?server (?:\d+ )?on http|Available routes are:",
+            r"Application startup complete\.|Starting vLLM (?:API )?server (?:\d+ )?on http|Available routes are:|"
+            r"The server is fired up and ready to roll",
         ),
         (
             "graph-capture",
-            r"Capturing CUDA ?graphs|Graph capturing finished|Capturing cudagraphs|Capturing the model for",
+            r"Capturing CUDA ?graphs|Graph capturing finished|Capturing cudagraphs|Capturing the model for|"
+            r"Capture cuda graph (?:begin|end)",
         ),
         (
             "warm-up",
@@ -42,7 +44,7 @@ _MARKERS = tuple(
         (
             "load-weights",
             r"Starting to load model|Loading model weights|Loading (?:safetensors|pt) checkpoint shards|"
-            r"Loading weights took|Model loading took|Checkpoint size",
+            r"Loading weights took|Model loading took|Checkpoint size|Load weight (?:begin|end)",
         ),
         (
             "communicators",
@@ -74,7 +76,10 @@ _MARKERS = tuple(
         ("wait-engine", r"Waiting for \d+ local, \d+ remote core engine proc|Started engine process with PID"),
         ("ray-placement", r"placement group of specs|No current placement group found"),
         ("ray-connect", r"Connecting to existing Ray cluster|Started a local Ray instance|Connected to Ray cluster"),
-        ("config", r"vLLM API server version|non-default args:|Resolved architecture|Using max model len"),
+        (
+            "config",
+            r"vLLM API server version|non-default args:|Resolved architecture|Using max model len|server_args=ServerArgs\(",
+        ),
     )
 )
 

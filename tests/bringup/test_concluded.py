@@ -8,6 +8,7 @@ from ncdiag.bringup.concluded import concluded
 
 BEGIN = "INFO 01-02 10:00:00 [api_server.py:1] vLLM API server version 0.11.0"
 LOAD = "(EngineCore pid=7) INFO 01-02 10:00:01 Starting to load model /m..."
+SGLANG = "[2025-01-01 10:00:00] server_args=ServerArgs(model_path='/m', tp_size=2)"
 UP = "(APIServer pid=6) INFO:     Application startup complete."
 REQUEST = '(APIServer pid=6) INFO:     192.0.2.7:5000 - "POST /v1/completions HTTP/1.1" 200 OK'
 TRACE = ["Traceback (most recent call last):", '  File "/x/a.py", line 1, in f']
@@ -20,6 +21,8 @@ BROKEN = "(APIServer pid=6) RuntimeError: Engine core initialization failed. See
         ([], 100, ""),
         ([BEGIN, LOAD], 1000, ""),
         ([BEGIN, LOAD, UP], 0, "ready"),
+        ([SGLANG, "The server is fired up and ready to roll!"], 0, "ready"),
+        ([SGLANG, "The server is fired up and ready to roll!", SGLANG], 1000, ""),
         ([BEGIN, LOAD, UP, *[REQUEST] * 500], 1000, "ready"),
         ([BEGIN, UP, *TRACE, "ValueError: max_tokens must be at least 1"], 1000, "ready"),
         ([BEGIN, LOAD, BROKEN], 10, "failed"),

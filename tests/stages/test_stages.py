@@ -293,6 +293,9 @@ LINES = {
     "INFO # GPU blocks: 100, # CPU blocks: 10": "kv-cache",
     "Capturing CUDA graphs (mixed prefill-decode, PIECEWISE):  10%|#": "graph-capture",
     "INFO:     Application startup complete.": "ready",
+    "[2025-01-01 10:00:00 TP0] Load weight begin. avail mem=78.0 GB": "load-weights",
+    "[2025-01-01 10:00:00 TP0] Capture cuda graph begin. This can take up to several minutes. avail mem=9.1 GB": "graph-capture",
+    "[2025-01-01 10:02:00] The server is fired up and ready to roll!": "ready",
     "INFO 10.77.0.1:1 - GET /v1/models 200": None,
     "Enforce eager set, disabling torch.compile, CUDAGraphs, and JIT kernel warmup.": None,
 }
