@@ -5,7 +5,7 @@ from __future__ import annotations
 from ncdiag.host import Host
 from ncdiag.metrics.sheet import NotRead, Sheet
 from ncdiag.processes import family, roles
-from ncdiag.processes.machine import Machine, rank_of
+from ncdiag.processes.machine import Machine, inherits, rank_of
 
 WORKERS = ("worker", "ray-worker")
 
@@ -35,5 +35,9 @@ def count(host: Host, machine: Machine) -> int:
     cores = [
         member for member in members if member.role == "engine-core" and not over_ray and member.proc.pid not in parents
     ]
-    scripts = [member for member in members if member.role == "script" and rank_of(member.proc) is not None]
+    scripts = [
+        member
+        for member in members
+        if member.role == "script" and rank_of(member.proc) is not None and not inherits(member.proc)
+    ]
     return len(workers) + len(cores) + len(scripts)

@@ -120,7 +120,8 @@ def _is_helper(machine: Machine, proc: Proc, owner: Member | None) -> bool:
         return not (roles.titled_role(proc) or proc.comm.startswith(("python", "pt_main_thread")))
     if roles.is_fork_server(proc):
         parent = machine.get(proc.parent)
-        return parent is None or not roles.is_fork_server(parent)
+        if parent is None or not roles.is_fork_server(parent):
+            return True
     if not (roles.is_python(proc) or roles.is_launcher(proc)) or roles.is_helper(proc):
         return True
     if owner is None or roles.titled_role(proc) or owner.role != "script":

@@ -114,6 +114,12 @@ def rank_of(proc: Proc) -> str | None:
     return next((proc.environ[name] for name in RANK_NAMES if proc.environ.get(name, "").isdecimal()), None)
 
 
+def inherits(proc: Proc) -> bool:
+    """Whether its environment, and so the rank in it, is that of the process that forked it or that multiprocessing started it from: a data loader's
+    is, and stays so when its parent is gone."""
+    return proc.forked or roles.is_spawned(proc) or roles.is_fork_server(proc)
+
+
 def option(argv: Sequence[str], *names: str) -> str | None:
     """The value of a command-line option, as `--name value` or `--name=value`; the last one counts."""
     words = [word for argument in argv for word in (argument.split(" ") if "::" in argument else [argument])]
@@ -130,6 +136,6 @@ def rendezvous(proc: Proc) -> tuple[str, str] | None:
     address, port = option(proc.argv, "--master-addr"), option(proc.argv, "--master-port")
     if port and re.search(r"\bserve\b", proc.command):
         return address or "127.0.0.1", port
-    if rank_of(proc) is not None and proc.environ.get("MASTER_PORT"):
+    if rank_of(proc) is not None and proc.environ.get("MASTER_PORT") and not inherits(proc):
         return proc.environ.get("MASTER_ADDR", ""), proc.environ["MASTER_PORT"]
     return None

@@ -27,6 +27,8 @@ class Proc:
     environ: dict[str, str] = field(default_factory=dict)
     """/proc/PID/environ as it was at exec, masked; empty where it may not be read."""
     exe: str = ""
+    forked: bool = False
+    """Whether it runs the program that its parent ran when it forked it, and none of its own (/proc/PID/stat flags, PF_FORKNOEXEC)."""
 
     @property
     def command(self) -> str:
@@ -34,6 +36,8 @@ class Proc:
         return " ".join(self.argv).strip() or f"[{self.comm}]"
 
 
+_PF_FORKNOEXEC = 0x40
+"""include/linux/sched.h"""
 _STAT = re.compile(r"(\d+) \((.*)\) (\S) (.*)", re.S)
 
 
@@ -46,7 +50,8 @@ def read_stat(host: Host, pid: int) -> Proc | None:
     if match is None:
         return None
     rest = match.group(4).split()
-    return Proc(pid, match.group(2), match.group(3), int(rest[0]), int(rest[2]), int(rest[18]))
+    forked = bool(int(rest[5]) & _PF_FORKNOEXEC)
+    return Proc(pid, match.group(2), match.group(3), int(rest[0]), int(rest[2]), int(rest[18]), forked=forked)
 
 
 def read_command(host: Host, proc: Proc) -> None:

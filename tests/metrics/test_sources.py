@@ -28,6 +28,7 @@ from ncdiag.metrics.sheet import NotRead, Sheet
 from ncdiag.model import Finding, fail, ok, warn
 from ncdiag.processes.machine import Machine
 from ncdiag.tree import open_tree
+from tests.processes.programs import CHILDREN, running
 
 TREES = Path(__file__).parents[1] / "trees"
 
@@ -456,6 +457,16 @@ def test_ranks_are_counted_by_the_environment_of_their_launcher() -> None:
         for process in started:
             process.kill()
             process.wait()
+
+
+def test_data_loaders_that_outlive_their_rank_are_not_counted(tmp_path: Path) -> None:
+    before = count(Host(), Machine(Host()))
+    with running(CHILDREN, "fork", folder=tmp_path, environment={"RANK": "0", "WORLD_SIZE": "1"}) as (rank, loaders):
+        assert count(Host(), Machine(Host())) == before + 1
+        rank.kill()
+        rank.wait()
+        assert all(Path(f"/proc/{pid}").exists() for pid in loaders)
+        assert count(Host(), Machine(Host())) == before
 
 
 def test_one_source_that_hangs_or_breaks_does_not_stop_the_others() -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from ncdiag.host import Host, Recorded
+from ncdiag.processes import machine
 from ncdiag.processes.family import FamilyError, find
 from ncdiag.processes.machine import option
 from ncdiag.tree import MemoryTree
@@ -113,6 +114,24 @@ def test_a_data_loader_is_a_helper_of_its_rank(tmp_path: Path) -> None:
         family = find(Host(), [int(pids[0])])
         assert set(family) == {program.pid} and family[program.pid].role == "script"
         assert sorted(helper.pid for helper in family[program.pid].helpers) == sorted(int(pid) for pid in pids)
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_data_loaders_of_a_rank_that_was_killed_are_no_ranks(tmp_path: Path, method: str) -> None:
+    environment = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29874"}
+    with (
+        running(CHILDREN, method, folder=tmp_path / "1", environment={**environment, "RANK": "1"}) as (killed, orphans),
+        running(RANK, folder=tmp_path / "0", environment={**environment, "RANK": "0"}) as (left, _),
+    ):
+        assert set(find(Host(), [left.pid])) == {left.pid, killed.pid}
+        killed.kill()
+        killed.wait()
+        assert set(find(Host(), [left.pid])) == {left.pid}
+        alive = [int(pid) for pid in orphans if Path(f"/proc/{pid}/stat").exists()]
+        seen = machine.Machine(Host())
+        assert all(machine.inherits(proc) for pid in alive if (proc := seen.get(pid)) is not None)
+        for pid in alive:
+            assert pid in find(Host(), [pid]), "who asks for one of them is told about it"
 
 
 def test_a_plain_program_is_its_own_family(tmp_path: Path) -> None:
