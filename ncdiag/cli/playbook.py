@@ -189,7 +189,7 @@ def run_command(
     """Walk a playbook and write a record. A dry run unless --apply is given.
 
     Exit code: 0 nothing to do or repaired, 1 something is to be done or a remedy failed, 3 something could not be
-    looked at or nobody answered.
+    looked at, nobody answered, or (with --from) other causes of the result were not walked.
     """
     from ncdiag.fleet import FleetError
     from ncdiag.playbook.actions import Inputs

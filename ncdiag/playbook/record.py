@@ -101,9 +101,9 @@ class Record:
 
     @property
     def exit(self) -> Exit:
-        """The exit code of `ncdiag playbook run`."""
+        """The exit code of `ncdiag playbook run`: no more is in order than what was walked, so others left over make it incomplete."""
         codes = {"failed": Exit.FINDING, "to-do": Exit.FINDING, "to-prove": Exit.FINDING, "incomplete": Exit.INCOMPLETE}
-        return codes.get(self.result, Exit.OK)
+        return codes.get(self.result, Exit.INCOMPLETE if self.others else Exit.OK)
 
     def as_dict(self) -> dict[str, Any]:
         """The JSON contract."""

@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from ncdiag.exits import Exit
 from ncdiag.playbook.loader import names
+from ncdiag.playbook.record import Record, Taken
 
 ROOT = Path(__file__).parents[2]
 
@@ -128,6 +130,23 @@ def test_from_says_what_else_there_is(tmp_path: Path) -> None:
     ]
     data = json.loads(ncdiag("-q", "playbook", "run", "--from", file, "--nodes", "local", "--format", "json").stdout)
     assert data["others"] == [f"{command.partition(' --')[0]} --nodes local" for command in commands[:2]]
+    assert data["exit"] == (1 if data["result"] in ("to-do", "to-prove", "failed") else 3)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "alone", "with_others"),
+    [
+        ("ok", Exit.OK, Exit.INCOMPLETE),
+        ("fail", Exit.FINDING, Exit.FINDING),
+        ("unknown", Exit.INCOMPLETE, Exit.INCOMPLETE),
+    ],
+)
+def test_what_was_not_walked_is_not_in_order(outcome: str, alone: Exit, with_others: Exit) -> None:
+    record = Record("shm-too-small", "t", "local", False, "now", [Taken("shm-too-small", "a", "probe", "t", outcome)])
+    assert (record.exit, record.as_dict()["exit"]) == (alone, alone)
+    result = record.result
+    record.others = ["ncdiag playbook run disk-full"]
+    assert (record.exit, record.as_dict()["exit"], record.result) == (with_others, with_others, result)
 
 
 def test_one_cause_alone_has_no_others(tmp_path: Path) -> None:
