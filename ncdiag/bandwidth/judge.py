@@ -14,8 +14,10 @@ from ncdiag.bandwidth.expect import SLOW, VERY_SLOW, Expectation
 from ncdiag.bandwidth.isolation.board import Verdict
 from ncdiag.bandwidth.job import Outcome
 from ncdiag.bandwidth.pairs import Isolation
+from ncdiag.bandwidth.rising import large, rising
+from ncdiag.bandwidth.room import written
 from ncdiag.bandwidth.session import Agent
-from ncdiag.bandwidth.sweep import LARGE_BYTES, Row, peak
+from ncdiag.bandwidth.sweep import Row
 from ncdiag.bandwidth.symptoms import Symptoms
 from ncdiag.model import Finding, fail, ok, skip, unknown, warn
 from ncdiag.nodeset import counted, fold
@@ -90,18 +92,21 @@ def against(
     rows: Sequence[Row], expectation: Expectation, given: float | None, backend: str, by_pairs: bool = False
 ) -> Iterator[Finding]:
     """`given`: what the person expects, GB/s. `by_pairs`: if this is bad, the pairs are tested in the same run."""
-    best = peak(rows) or max(rows, key=lambda row: row.busbw, default=None)
-    if best is None:
+    measured = [row for row in rows if row.op == "all_reduce"] or rows
+    if not measured:
         return
     wanted = given or expectation.busbw_gbytes_s
     if wanted is None:
         text = f"no expectation: {expectation.why or 'nothing is known of the links'}; --expect GB/s gives one"
         yield unknown(text, source=SOURCE) if backend == "nccl" else skip(text, source=SOURCE)
         return
-    if best.size_bytes < LARGE_BYTES:
+    best = max(large(measured), key=lambda row: row.busbw, default=None)
+    if best is None:
+        most = written(max(row.size_bytes for row in measured))
         yield unknown(
-            f"the largest size, {best.size_bytes} bytes, measures latency rather than bandwidth; --max 256M",
+            f"the largest size, {most}, measures latency rather than bandwidth",
             source=SOURCE,
+            remedy="Measure larger sizes: --max 256M.",
         )
         return
     where = f" on {expectation.bound}" if expectation.bound and not given else ""
@@ -110,6 +115,17 @@ def against(
     text = f"{best.busbw:.4g} GB/s of about {wanted:.4g} expected{where}"
     if ratio >= (SLOW if given else expectation.slow_below):
         yield ok(text + (remark if remark else ""), source=SOURCE, observed=best.busbw)
+        return
+    ahead = None if expectation.causes else rising(best, measured)
+    if ahead is not None and ahead.peak_gbytes_s / wanted >= (SLOW if given else expectation.slow_below):
+        yield unknown(
+            f"{text} were measured at {written(best.size_bytes)}, the largest size, and it still rises "
+            f"({ahead.before.busbw:.4g} GB/s at {written(ahead.before.size_bytes)}): the peak is not reached",
+            source=SOURCE,
+            observed=best.busbw,
+            expected=wanted,
+            remedy=f"Measure larger sizes: --max {written(ahead.larger)}.",
+        )
         return
     cause, node, _ = expectation.causes[0] if expectation.causes else ("slow-not-hung", "", "")
     status = fail if ratio < VERY_SLOW else warn

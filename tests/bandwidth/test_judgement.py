@@ -13,6 +13,7 @@ from ncdiag.bandwidth.expect import Expectation, socket_efficiency
 from ncdiag.bandwidth.isolation.board import Verdict
 from ncdiag.bandwidth.occupancy import taken, too_many
 from ncdiag.bandwidth.pairs import Isolation
+from ncdiag.bandwidth.sweep import Row
 from ncdiag.bandwidth.symptoms import Symptoms
 
 from .test_tables import row
@@ -102,6 +103,45 @@ def test_against_expectation() -> None:
 def test_small_sizes_are_not_judged_as_bandwidth() -> None:
     (finding,) = judge.against([row(size_bytes=4096)], Expectation(97.0), None, "nccl")
     assert finding.status.value == "unknown"
+    assert (
+        finding.summary.startswith("the largest size, 4K, measures latency")
+        and finding.remedy == "Measure larger sizes: --max 256M."
+    )
+
+
+MIB = 1 << 20
+
+
+def curve(start_s: float, gbytes_s: float, *mib: int) -> list[Row]:
+    """What two ranks measure where an operation takes `start_s`, and then each byte its time."""
+    return [row(size_bytes=size * MIB, time_s=start_s + size * MIB / gbytes_s / 1e9) for size in mib]
+
+
+@pytest.mark.parametrize(
+    ("rows", "status", "words"),
+    [
+        # 64 MiB are too few for the peak, which the curve shows to be as high as it should be
+        (curve(1e-3, 95.0, 8, 16, 32, 64), "unknown", "39.33 GB/s of about 97 expected were measured at 64M, the largest size, and it still rises (24.8 GB/s at 32M)"),
+        # more bytes would not help: each of them is slow
+        (curve(1e-3, 40.0, 8, 16, 32, 64), "fail", "of about 97 expected"),
+        (curve(1e-6, 70.0, 8, 16, 32, 64), "warn", "of about 97 expected"),
+        (curve(1e-3, 95.0, 64), "fail", "of about 97 expected"),
+        (curve(1e-4, 97.0, 64, 512), "ok", "of about 97 expected"),
+        # the fastest of the small sizes is not the largest size
+        ([row(size_bytes=4 * MIB, time_s=4 * MIB / 120e9), *curve(1e-6, 96.0, 32, 64)], "ok", "of about 97 expected"),
+        ([row(size_bytes=4 * MIB, time_s=4 * MIB / 120e9), *curve(1e-6, 70.0, 32, 64)], "warn", "of about 97 expected"),
+    ],
+)  # fmt: skip
+def test_the_peak_is_judged_only_where_it_is_reached(rows: list[Row], status: str, words: str) -> None:
+    (finding,) = judge.against(rows, Expectation(97.0), None, "nccl")
+    assert (finding.status.value, words in finding.summary) == (status, True), finding.summary
+    assert (finding.remedy == "Measure larger sizes: --max 512M.") == (status == "unknown")
+
+
+def test_a_known_cause_is_told_on_the_rise_too() -> None:
+    wanted = Expectation(97.0, causes=[("gdr-disabled", "gpu07", "NET/IB without GDR on gpu07")])
+    (finding,) = judge.against(curve(1e-3, 95.0, 32, 64), wanted, None, "nccl")
+    assert (finding.status.value, finding.cause) == ("fail", "gdr-disabled")
 
 
 def test_wrong_data_fails() -> None:
