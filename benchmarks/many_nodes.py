@@ -25,6 +25,7 @@ from ncdiag.host import Host, Recorded
 from ncdiag.model import NodeFacts, Snapshot
 from ncdiag.report.console import findings_as_text
 from ncdiag.report.json import findings_as_json
+from ncdiag.report.run import of_snapshot
 from ncdiag.tree import open_tree
 
 TREE = Path(__file__).parent.parent / "tests" / "trees" / "pci-switches-numa-8rail.tar.gz"
@@ -105,7 +106,7 @@ def main() -> None:
             times.append(time.process_time())
             text = findings_as_text(list(many.nodes), findings, show_all=False, color=None)
             times.append(time.process_time())
-            stored = findings_as_json("preflight", list(many.nodes), findings, 0)
+            stored = findings_as_json("preflight", list(many.nodes), findings, 0, of_snapshot(many))
             times.append(time.process_time())
             runs.append([after - before for before, after in itertools.pairwise(times)])
         gc.enable()

@@ -299,6 +299,7 @@ class Session:
         if self._timeline_file:
             with contextlib.suppress(OSError), open(self._timeline_file, "w", encoding="utf-8") as file:
                 json.dump({"schema": SCHEMA, **result.timeline.as_dict()}, file, indent=1)
+                self.screen.say(f"saved {self._timeline_file}; show it with: ncdiag report {self._timeline_file}")
         if result.outcome in ("ready", "failed", "timeout", "stalled"):
             self._call_hook({**json.loads(self.as_json(result, 0)), "event": result.outcome})
         return result

@@ -20,10 +20,12 @@ from ncdiag.bandwidth.measure import Nobody, Report, Taken, Wanted, measure
 from ncdiag.bandwidth.reach import ways
 from ncdiag.cli.options import (
     FORMATS,
+    SHOWN_AGAIN,
     exit_code,
     fail_on_option,
     output_options,
     read_env_file,
+    tell_saved,
     write_other,
     write_result,
 )
@@ -183,6 +185,7 @@ def command(
         if options["save_baseline"]:
             if report.rows:
                 baseline.save(options["save_baseline"], report.rows, report.about)
+                tell_saved(options["save_baseline"], "compare with it later: ncdiag bandwidth --baseline {} …")
             else:
                 report.findings.append(
                     unknown("no baseline was saved: nothing was measured", source="ncdiag bandwidth")
@@ -197,7 +200,7 @@ def command(
     code = exit_code(report.findings, fail_on)
     data = as_data(report, code)
     if format_ == "json":
-        write_result(json.dumps(redact.data(data)), output, masked=True)
+        write_result(json.dumps(redact.data(data)), output, masked=True, look=SHOWN_AGAIN)
     elif format_ != "text":
         write_other(of_json(json.dumps(data)), format_, output, fail_on)
     else:
@@ -330,7 +333,7 @@ def _read(files: tuple[Path, ...], format_: str, output: str | None) -> int:
         told = {name: {**asdict(one), "rows": [row.as_dict() for row in one.rows]} for name, one in found.items()}
         data = {"schema": 1, "command": "bandwidth", "files": told, "exit": 0}
         if format_ == "json":
-            write_result(json.dumps(redact.data(data)), output, masked=True)
+            write_result(json.dumps(redact.data(data)), output, masked=True, look=SHOWN_AGAIN)
         else:
             write_other(of_json(json.dumps(data)), format_, output)
         return Exit.OK

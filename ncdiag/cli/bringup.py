@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ncdiag.cli.options import FORMATS, output_options, write_other, write_result
+from ncdiag.cli.options import FORMATS, SHOWN_AGAIN, output_options, write_other, write_result
 from ncdiag.cli.types import InputFile, OutputFile, Seconds
 from ncdiag.exits import Exit
 
@@ -143,9 +143,9 @@ def command(obj: dict[str, Any], format_: str, output: str | None, **options: An
 
                 write_other(of_json(session.as_json(result, code)), format_, output)
             elif output or format_ == "json":
-                write_result(
-                    session.as_json(result, code) if format_ == "json" else session.as_text(result, None), output
-                )
+                json_ = format_ == "json"
+                text = session.as_json(result, code) if json_ else session.as_text(result, None)
+                write_result(text, output, look=SHOWN_AGAIN if json_ else "")
             if format_ == "text" or output:
                 _tell(session, result, obj)
             if result.outcome == "ready" and options["then"] == "keep" and session.owns:

@@ -10,9 +10,11 @@ import click
 
 from ncdiag import redact
 from ncdiag.cli.gather import choose_probes, gather
-from ncdiag.cli.options import node_options, plan_of, plan_options, read_env_file, write_result
+from ncdiag.cli.options import node_options, plan_of, plan_options, read_env_file, tell_saved, write_result
 from ncdiag.cli.types import OutputFile
 from ncdiag.exits import Exit
+
+JUDGED = "judge it, here or elsewhere, with: ncdiag preflight --nodes file:{}"
 
 
 @click.command()
@@ -39,7 +41,7 @@ def command(obj: dict[str, Any], output: str | None, record: bool, **options: An
     if output is None and sys.stdout.isatty():
         raise click.UsageError("a snapshot is long JSON: give -o FILE, or pipe it on")
     snapshot = gather(everything, chosen, plan, options, obj["quiet"])
-    write_result(json.dumps(redact.data(snapshot.as_dict()), indent=1), output, masked=True)
+    write_result(json.dumps(redact.data(snapshot.as_dict()), indent=1), output, masked=True, look=JUDGED)
     incomplete = any(node.unreachable or node.errors for node in snapshot.nodes.values())
     return Exit.INCOMPLETE if incomplete else Exit.OK
 
@@ -61,4 +63,5 @@ def _record(probes: Any, options: dict[str, Any], model: str | None, output: str
         recorder.save(output)
     except OSError as error:
         raise click.UsageError(f"cannot write {output}: {error.strerror}") from None
+    tell_saved(output, JUDGED)
     return Exit.INCOMPLETE if node.errors else Exit.OK

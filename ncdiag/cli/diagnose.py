@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ncdiag.cli.options import FORMATS, output_options, write_other, write_result
+from ncdiag.cli.options import FORMATS, SHOWN_AGAIN, output_options, write_other, write_result
 from ncdiag.exits import of_cause
 
 if TYPE_CHECKING:
@@ -64,6 +64,7 @@ def command(obj: dict[str, Any], paths: tuple[str, ...], format_: str, output: s
                 code=code,
             ),
             output,
+            look=SHOWN_AGAIN,
         )
     elif format_ != "text":
         from ncdiag.report.saved import of_causes

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ncdiag.cli.options import FORMATS, output_options, write_other, write_result
+from ncdiag.cli.options import FORMATS, SHOWN_AGAIN, output_options, tell_saved, write_other, write_result
 from ncdiag.cli.types import OutputFile, Seconds
 from ncdiag.exits import Exit, of_cause
 
@@ -114,6 +114,7 @@ def conclude(
 ) -> int:
     """Verdict of what was read, written, and saved where asked for."""
     from ncdiag.report.hang import verdict_as_json, verdict_as_text
+    from ncdiag.report.run import of_bundle
 
     verdict, notes = content.verdict(logs), content.not_read()
     code = (
@@ -124,11 +125,11 @@ def conclude(
     if bundle:
         _save(bundle, content)
     if format_ == "json":
-        write_result(verdict_as_json(name, verdict, notes, code), output)
+        write_result(verdict_as_json(name, verdict, notes, code, of_bundle(content.meta)), output, look=SHOWN_AGAIN)
     elif format_ != "text":
         from ncdiag.report.result import Result
 
-        write_other(Result.of_verdict(name, verdict, notes, code), format_, output)
+        write_other(Result.of_verdict(name, verdict, notes, code, of_bundle(content.meta)), format_, output)
     else:
         write_result(
             verdict_as_text(
@@ -136,8 +137,8 @@ def conclude(
             ),
             output,
         )
-    if bundle and not obj["quiet"]:
-        click.echo(f"saved {bundle}; judge it elsewhere with: ncdiag diagnose {bundle}", err=True)
+    if bundle:
+        tell_saved(bundle, "judge it elsewhere with: ncdiag diagnose {}")
     return code
 
 

@@ -9,7 +9,15 @@ from typing import Any
 import click
 
 from ncdiag.cli import Group
-from ncdiag.cli.options import FORMATS, exit_code, fail_on_option, output_options, write_other, write_result
+from ncdiag.cli.options import (
+    FORMATS,
+    SHOWN_AGAIN,
+    exit_code,
+    fail_on_option,
+    output_options,
+    write_other,
+    write_result,
+)
 from ncdiag.cli.types import InputFile, Number, OutputFile
 from ncdiag.exits import Exit
 
@@ -61,8 +69,9 @@ def lint(
     code = exit_code(findings, fail_on)
     if format_ == "json":
         from ncdiag.report.json import findings_as_json
+        from ncdiag.report.run import now
 
-        write_result(findings_as_json("k8s lint", [], findings, code), output, masked=True)
+        write_result(findings_as_json("k8s lint", [], findings, code, now()), output, masked=True, look=SHOWN_AGAIN)
     elif format_ == "text":
         judged_nothing = all(finding.status is Status.SKIP for finding in findings)  # then it is said why
         write_result(as_text(findings, show_all or judged_nothing or obj["verbose"] > 0), output)

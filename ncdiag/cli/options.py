@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shlex
+import stat
 import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -20,6 +22,9 @@ if TYPE_CHECKING:
 
 FORMATS = ("text", "json", "html", "junit", "prometheus")
 """Of results that people and CI look at; `write_other` writes the last three."""
+
+SHOWN_AGAIN = "show it again with: ncdiag report {}"
+"""How JSON of findings, causes and figures is looked at, for `write_result`."""
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -169,8 +174,11 @@ def read_env_file(path: str | None) -> dict[str, str]:
     return variables
 
 
-def write_result(text: str, output: str | None, *, masked: bool = False) -> None:
-    """To stdout (None or `-`), or to a file of mode 0600. Secrets that got this far are masked, unless `masked` says that it is done (`redact.data`)."""
+def write_result(text: str, output: str | None, *, masked: bool = False, look: str = "") -> None:
+    """To stdout (None or `-`), or to a file of mode 0600, which is told with `look`, as `tell_saved` does.
+
+    Secrets that got this far are masked, unless `masked` says that it is done (`redact.data`).
+    """
     text = text if masked else redact.text(text)
     text = text if text.endswith("\n") else text + "\n"
     if output in (None, "-"):
@@ -182,13 +190,26 @@ def write_result(text: str, output: str | None, *, masked: bool = False) -> None
             file.write(text)
     except OSError as error:
         raise click.UsageError(f"cannot write {output}: {error.strerror}") from None
+    tell_saved(output, look)
+
+
+def tell_saved(path: str, look: str = "") -> None:
+    """On stderr, unless `ncdiag -q`: what was written, how large it is, and how it is looked at (`{}` in `look` is the path)."""
+    context = click.get_current_context(silent=True)
+    if context is not None and context.obj and context.obj["quiet"]:
+        return
+    told = os.stat(path)
+    size = f" ({told.st_size:,} bytes)" if stat.S_ISREG(told.st_mode) else ""
+    how = f"; {look.format(shlex.quote(path))}" if look else ""
+    click.echo(f"saved {path}{size}{how}", err=True)
 
 
 def write_other(result: Result, format_: str, output: str | None, fail_on: str = "fail") -> None:
     """HTML, JUnit or Prometheus; these mask secrets by themselves."""
     from ncdiag.report.formats import written
 
-    write_result(written([result], format_, fail_on=fail_on), output, masked=True)
+    look = "open it in a browser" if format_ == "html" else ""
+    write_result(written([result], format_, fail_on=fail_on), output, masked=True, look=look)
 
 
 def exit_code(findings: Sequence[Finding], fail_on: str) -> Exit:

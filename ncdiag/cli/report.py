@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ncdiag.cli.options import FORMATS, exit_code, fail_on_option, output_options, write_result
+from ncdiag.cli.options import FORMATS, SHOWN_AGAIN, exit_code, fail_on_option, output_options, write_result
 from ncdiag.cli.types import InputFile
 from ncdiag.exits import Exit
 
@@ -68,14 +68,15 @@ def command(
         comparison = compare([one.result for one in _read([against], load)], results, against)
     code = _code(results, fail_on)
     if format_ == "json":
-        write_result(formats.as_json(saved, comparison, code), output, masked=True)
+        write_result(formats.as_json(saved, comparison, code), output, masked=True, look=SHOWN_AGAIN)
     elif format_ == "text":
         shown = formats.as_text(
             saved, comparison, show_all=show_all or obj["verbose"] > 0, color=None if output else obj["color"]
         )
         write_result(shown, output)
     else:
-        write_result(formats.written(results, format_, comparison, fail_on), output, masked=True)
+        look = "open it in a browser" if format_ == "html" else ""
+        write_result(formats.written(results, format_, comparison, fail_on), output, masked=True, look=look)
     return code
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ncdiag.cli.options import exit_code, write_other, write_result
+from ncdiag.cli.options import SHOWN_AGAIN, exit_code, write_other, write_result
 from ncdiag.exits import Exit
 from ncdiag.model import Finding, Snapshot
 
@@ -30,7 +30,7 @@ def write_findings(
         from ncdiag.report.run import of_snapshot
 
         told = findings_as_json(command, nodes, findings, code, of_snapshot(snapshot), machines_of(snapshot))
-        write_result(told, output, masked=True)
+        write_result(told, output, masked=True, look=SHOWN_AGAIN)
     elif format_ != "text":
         from ncdiag.report.read import of_findings
 

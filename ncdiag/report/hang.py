@@ -19,7 +19,7 @@ from ncdiag.report.causes import QUIET
 from ncdiag.report.console import make_console
 from ncdiag.report.plain import one_line, plain
 from ncdiag.report.printed import print_printed
-from ncdiag.report.run import now
+from ncdiag.report.run import Run
 
 KINDS = {
     "hang": "bold red",
@@ -188,7 +188,7 @@ def _print_list(console: Console, title: str, lines: Sequence[str], limit: int |
         console.print(Text(f"  - and {len(lines) - len(shown)} more (ncdiag -v)", "dim"))
 
 
-def verdict_as_json(command: str, verdict: Verdict, notes: Sequence[str], code: int) -> str:
+def verdict_as_json(command: str, verdict: Verdict, notes: Sequence[str], code: int, run: Run) -> str:
     """The contract for automation, plus `verdict`, `summary`, `waits`, `folds` and `not_read`."""
     data: dict[str, Any] = verdict.as_dict()
     return json.dumps(
@@ -196,7 +196,7 @@ def verdict_as_json(command: str, verdict: Verdict, notes: Sequence[str], code: 
             {
                 "schema": SCHEMA,
                 "command": command,
-                "run": now().as_dict(),
+                "run": run.as_dict(),
                 "verdict": data.pop("kind"),
                 "summary": data.pop("summary"),
                 **data,

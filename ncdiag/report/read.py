@@ -20,7 +20,7 @@ from ncdiag.report.headline import headline
 from ncdiag.report.machines import machines_of
 from ncdiag.report.plain import one_line
 from ncdiag.report.result import Result
-from ncdiag.report.run import of_snapshot
+from ncdiag.report.run import of_bundle, of_snapshot
 from ncdiag.report.saved import result_of
 
 MAX_BYTES = 512 << 20
@@ -137,7 +137,6 @@ def of_dumps(dumps: Sequence[DumpContent], command: str, source: str = "") -> Re
     """The verdict on bundles, of one node or of several."""
     content = DumpContent.together(dumps)
     verdict = content.verdict()
-    result = Result.of_verdict(command, verdict, content.not_read(), 0)
+    result = Result.of_verdict(command, verdict, content.not_read(), 0, of_bundle(content.meta))
     result.code, result.source = CODES[headline(result).status.value], source
-    result.run = result.run._replace(at=str(content.meta.get("created") or "").replace("+00:00", "Z"))
     return result

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from ncdiag.exits import Exit
 from ncdiag.hang.verdict import Fold, Printed, RankVerdict, Verdict, Wait
 from ncdiag.model import Cause, Finding
-from ncdiag.report.run import Run, now
+from ncdiag.report.run import Run
 
 
 class Span(NamedTuple):
@@ -117,7 +117,7 @@ class Result:
     run: Run = field(default_factory=Run)
 
     @classmethod
-    def of_verdict(cls, command: str, verdict: Verdict, notes: list[str], code: int) -> Result:
+    def of_verdict(cls, command: str, verdict: Verdict, notes: list[str], code: int, run: Run) -> Result:
         """What hang-dump found."""
         return cls(
             command,
@@ -134,7 +134,7 @@ class Result:
             notes=notes,
             printed=verdict.printed,
             asked=verdict.asked,
-            run=now(),
+            run=run,
         )
 
     @property

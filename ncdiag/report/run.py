@@ -36,10 +36,15 @@ def now() -> Run:
 
 
 def of_snapshot(snapshot: Snapshot) -> Run:
-    """Its time is that of the last facts, which may be older than their judgement; none where they do not tell it."""
+    """Its time is that of the last facts, which may be older than their judgement; none where they do not tell it. Of no node: now."""
     times = [node.meta.get("collected_at") for node in snapshot.nodes.values()]
     known = [at for at in times if isinstance(at, (int, float)) and 0 < at < 1e11]
-    return now()._replace(at=_utc(max(known)) if known else "")
+    return now()._replace(at=_utc(max(known)) if known else "") if snapshot.nodes else now()
+
+
+def of_bundle(meta: Mapping[str, Any]) -> Run:
+    """Its time is that of the dump; `meta`: its META.json."""
+    return now()._replace(at=str(meta.get("created") or "").replace("+00:00", "Z"))
 
 
 def of_data(data: Mapping[str, Any]) -> Run:

@@ -11,6 +11,7 @@ import pytest
 from ncdiag.hang import infer
 from ncdiag.hang.printed import AFTER, last_exception
 from ncdiag.report.hang import verdict_as_json, verdict_as_text
+from ncdiag.report.run import Run
 from ncdiag.report.saved import of_json
 from tests.hang.build import rank
 
@@ -50,8 +51,10 @@ def test_it_is_shown_with_who_printed_it(tmp_path: Path) -> None:
     shown = verdict_as_text(verdict, [], color="never")
     assert "printed by rank 1 (gpu-a, pid 10701) in /logs/rank1.log, its last lines\n    ERROR:root:" in shown, shown
     assert SAID in shown
-    again = of_json(verdict_as_json("hang-dump", verdict, [], 3))
-    assert again.verdict.printed == verdict.printed and json.loads(verdict_as_json("x", verdict, [], 3))["printed"]
+    again = of_json(verdict_as_json("hang-dump", verdict, [], 3, Run()))
+    assert (
+        again.verdict.printed == verdict.printed and json.loads(verdict_as_json("x", verdict, [], 3, Run()))["printed"]
+    )
 
 
 def test_one_log_of_several_is_told_once_and_an_old_story_not_at_all() -> None:

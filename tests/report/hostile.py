@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from ncdiag.hang.verdict import Fold, RankVerdict, Verdict, Wait
+from ncdiag.hang.verdict import Fold, Printed, RankVerdict, Verdict, Wait
 from ncdiag.model import Cause, Evidence, Finding, Status
 from ncdiag.report.result import Event, Fact, Lane, Pair, Result, Span, Step
+from ncdiag.report.run import Run
 from tests.report.samples import machine
 
 PAYLOADS = {
@@ -52,7 +53,8 @@ def result(payload: str) -> Result:
         [{"name": p, "size": p, "stages": {p: p}, "culprits": [p]}],
         [p],
     )
-    made = Result.of_verdict(p, verdict, [p], 1)
+    made = Result.of_verdict(p, verdict, [p], 1, Run(p, p, p))
+    made.printed = [Printed(p, p, [p, p])]
     made.nodes, made.findings, made.source = [p], findings, p
     made.lanes, made.events = [Lane(p, 0, p, p, (Span(p, 0.0, 2.0), Span("ready", 2.0, 3.0)), 3.0)], [Event(1.0, p, p)]
     made.pairs, made.steps, made.facts = (

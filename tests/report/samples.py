@@ -12,6 +12,7 @@ from ncdiag.nccl.settings import settings_from
 from ncdiag.nccl.topology_view import as_data, view
 from ncdiag.nccl.topology_xml import parse_topology
 from ncdiag.report.result import Result
+from ncdiag.report.run import Run
 from tests.nccl_topology import machines as dumps
 
 STAGES = ("start", "import", "rendezvous", "nccl-init", "load-weights", "compile", "graph-capture", "ready")
@@ -165,9 +166,8 @@ def hang(ranks: int = 8) -> Result:
         [{"name": "0x7f3a", "size": ranks, "behind": [late]}],
         ["NCCL_DEBUG=INFO of the next run"],
     )
-    return Result.of_verdict(
-        "hang-dump", verdict, ["pids 4003: no native frames: ptrace is not permitted; run with CAP_SYS_PTRACE"], 1
-    )
+    notes = ["pids 4003: no native frames: ptrace is not permitted; run with CAP_SYS_PTRACE"]
+    return Result.of_verdict("hang-dump", verdict, notes, 1, Run("2026-02-03T04:05:06Z", "gpu01", "0.1.0"))
 
 
 def bringup(ranks: int = 8) -> dict[str, Any]:

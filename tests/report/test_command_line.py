@@ -93,7 +93,7 @@ def test_snapshots_trees_and_findings_are_drawn(saved: Path) -> None:
 )
 @pytest.mark.parametrize("format_", ["text", "json", "html", "junit", "prometheus"])
 def test_everything_saved_in_every_format(saved: Path, name: str, format_: str, tmp_path: Path) -> None:
-    done = ncdiag("report", saved / name, "--format", format_, "-o", tmp_path / "out")
+    done = ncdiag("-q", "report", saved / name, "--format", format_, "-o", tmp_path / "out")
     assert done.returncode in (0, 1, 3) and not done.stderr, done.stderr
     text = (tmp_path / "out").read_text("utf-8")
     assert (tmp_path / "out").stat().st_mode & 0o777 == 0o600
@@ -225,3 +225,18 @@ def test_results_say_when_and_where_they_were_found(tmp_path: Path) -> None:
     assert old["at"] == "1970-01-02T01:00:00Z", "the time of the facts, not of their judgement"
     tree = json.loads(ncdiag("preflight", "--nodes", f"file:{TREE}", "--format", "json").stdout)["run"]
     assert tree["at"] == "" and tree["host"]
+
+
+def test_what_was_written_is_told_on_stderr(tmp_path: Path) -> None:
+    snapshot, found, page = (tmp_path / name for name in ("a snapshot.json", "f.json", "f.html"))
+    said = ncdiag("collect", "--only", "shm", "-o", snapshot)
+    assert said.stdout == ""
+    assert said.stderr == (
+        f"saved {snapshot} ({snapshot.stat().st_size:,} bytes); "
+        f"judge it, here or elsewhere, with: ncdiag preflight --nodes file:'{snapshot}'\n"
+    )
+    told = ncdiag("preflight", "--only", "shm", "--format", "json", "-o", found).stderr
+    assert told.endswith(f" bytes); show it again with: ncdiag report {found}\n")
+    assert ncdiag("report", found, "--format", "html", "-o", page).stderr.endswith("; open it in a browser\n")
+    assert ncdiag("-q", "report", found, "-o", tmp_path / "t").stderr == ""
+    assert ncdiag("report", found).stderr == ""
