@@ -9,15 +9,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from ncdiag.explain import Says, Signal
-from ncdiag.logs.model import Line
+from ncdiag.logs.model import SHELL, Line
 
 _LOSS = re.compile(r"(?:\b|_)[Ll]oss\b['\"]?\W{1,4}\d")
 _STEP = re.compile(r"(?i)\b(?:steps?|iter\w*|epoch)\W{1,12}\d|\d/ *\d|\bit/s|s/it\b|'loss'|grad_norm")
 _PROMPT = re.compile(
     r"(?:^|[$#%>] ?)(?:\w+=\S* )*(?:sudo |time |exec )*(?P<program>(?:mpirun|mpiexec|srun|torchrun|deepspeed|accelerate launch|vllm serve|ray start|docker run)(?![\w.:]| noticed)|python3? -m \S+|\S*_perf(?:_mpi)? -)"
 )
-_SHELL = re.compile(r"(?:\[?[\w.-]{1,60}@[\w.-]{1,60}[: ]\S{0,80}\]?[$#]|(?:\([\w.-]{1,40}\) ?)?[\w.-]{0,60}\$) \S")
-"""A shell's prompt with a command: what follows is another thing's output."""
 _DEATH = re.compile(
     r"Traceback \(most recent call last\)|^terminate called after|Test (?:NCCL|CUDA) failure|ChildFailedError|MPI_ABORT was invoked|noticed that process rank"
     r"|exited on signal|Exited with exit code|core dumped|^\^C|EngineCore (?:failed|encountered)|^Killed$|^Aborted|Segmentation fault|closing signal SIGTERM|Watchdog caught collective operation timeout"
@@ -125,7 +123,7 @@ class Life:
                 runs.append(Run(line.order))
         elif program := _launched(text):
             runs.append(Run(line.order, line, program=program))
-        elif _SHELL.match(text):
+        elif SHELL.match(text):
             runs.append(Run(line.order))
         return False
 

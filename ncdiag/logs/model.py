@@ -151,8 +151,14 @@ _GUESSES = re.compile(
 )
 
 
+SHELL = re.compile(r"(?:\[?[\w.-]{1,60}@[\w.-]{1,60}[: ]\S{0,80}\]?[$#]|(?:\([\w.-]{1,40}\) ?)?[\w.-]{0,60}\$) \S")
+"""A shell's prompt with a command: what follows is another thing's output."""
+
+
 def without_guesses(text: str) -> str:
-    """`text` up to where the software lists what might have happened: nothing of that was seen."""
+    """`text` up to where the software lists what might have happened, and nothing of a command that was typed: nothing of that was seen."""
+    if ("$ " in text or "# " in text) and SHELL.match(text):
+        return ""
     if (
         " happen" not in text
         and " root causes" not in text

@@ -24,6 +24,7 @@ from ncdiag.logs.pasted.pods import Pods
 from ncdiag.logs.pasted.ports import Ports
 from ncdiag.logs.pasted.query import LinkWidths, Query
 from ncdiag.logs.pasted.rank_table import RankTable
+from ncdiag.logs.pasted.ras import Ras
 from ncdiag.logs.pasted.ray_status import RayStatus
 from ncdiag.logs.pasted.services import Services
 from ncdiag.logs.pasted.smi import Apps, Smi
@@ -83,6 +84,7 @@ class Readers:
             Tunnels(),
             LinkWidths(),
             Paused(),
+            Ras(),
         )
     )
 

@@ -140,6 +140,17 @@ class Stacks:
             )
         elif outside and len(outside) <= max(len(waiting), 1):
             yield from self._outside(outside, waiting)
+        elif outside and not waiting and all(_works(stack, match) for stack, match in outside):
+            first, match = outside[0]
+            yield Signal(
+                "slow-not-hung",
+                Says.HINT,
+                f"nobody in these stacks waits for another rank: {first.thread} and {len(outside) - 1} more work (first: it {describe(match.stage)})",
+                [_evidence(stack) for stack, _ in outside[:3]],
+                {"stage": match.stage},
+                condition=True,
+                order=first.line.order,
+            )
 
     def _outside(
         self, outside: list[tuple[Stack, StageMatch]], waiting: list[tuple[Stack, StageMatch]]
@@ -187,7 +198,7 @@ class Stacks:
                     where,
                     order=first.line.order + 0.5,
                 )
-        elif match.stage != "unknown" and stage(match.stage).works and not _locked(first):
+        elif _works(first, match):
             yield Signal(
                 "slow-not-hung",
                 Says.HINT,
@@ -219,6 +230,11 @@ class Stacks:
                 condition=True,
                 order=first.line.order,
             )
+
+
+def _works(stack: Stack, match: StageMatch) -> bool:
+    """Whether it is in a stage that takes its time by itself."""
+    return match.stage != "unknown" and stage(match.stage).works and not _locked(stack)
 
 
 def _matches(stacks: Sequence[Stack]) -> list[tuple[Stack, StageMatch]]:

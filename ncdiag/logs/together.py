@@ -12,6 +12,7 @@ from ncdiag.logs.alive import harmless
 from ncdiag.logs.documents import Documents
 from ncdiag.logs.how_far import INITIALISED, healthy, proof
 from ncdiag.logs.model import STANDING, Line, speaker
+from ncdiag.logs.one_bridge import bridged
 from ncdiag.logs.own_store import own_stores
 from ncdiag.logs.readers import Readers
 from ncdiag.logs.rules.ray import IDLE, NO_GPU
@@ -54,15 +55,16 @@ def refine(
     signals.extend(
         [*_left_over(signals, readers), *_waited_for_load(signals, readers), *_waited_for_work(signals, readers)]
     )
-    _silent_death(signals, readers, len(order))
+    _silent_death(signals, readers, len(order.keys() - {line.source for line in readers.proofs()}))
     signals.extend(silent(readers.watchdog, facts))
     signals.extend(readers.placed.apart(facts))
+    signals.extend(list(bridged(signals, facts)))
     signals.extend(own_stores(readers.own_store, facts, readers.proofs()))
     signals.extend(trials(readers.life, readers.works(), facts, order))
     ended = [signal.order for signal in signals if signal.says >= Says.STRONG and not signal.condition]
     signals.extend(restarts(readers.works(), readers.worked_first, facts, order, ended))
     signals.extend(_outcome(signals, readers, facts, order))
-    if not signals:
+    if all(signal.says is Says.CASCADE and signal.condition for signal in signals):
         signals.extend(_fine(documents, readers))
     return closer.settled(signals)
 
@@ -77,8 +79,7 @@ def _without_the_end(signals: Sequence[Signal], readers: Readers) -> list[Signal
         source = signal.evidence[0].source if signal.evidence else ""
         weak = signal.says <= Says.SYMPTOM or signal.cause in ("engine-exception", "framework-version-bug", "rank-died")
         after = source in ended and signal.order > ended[source]
-        aside = source not in readers.starts.sources and readers.starts.served is not None
-        return weak and (after or aside or (source not in ended and signal.says is Says.CASCADE))
+        return weak and (after or (source not in ended and signal.says is Says.CASCADE))
 
     return [signal for signal in signals if not noise(signal)]
 
@@ -181,10 +182,16 @@ def _path_explained(signals: Sequence[Signal]) -> None:
 
 
 def _switched_off(signals: Sequence[Signal], readers: Readers) -> None:
-    """A port that somebody switched off is mostly one that nobody uses."""
+    """A port that somebody switched off is mostly one that nobody uses; one that NCCL_IB_HCA leaves out is certainly none."""
+    verbs = readers.verbs
     for signal in signals:
-        if any((item.source, item.line) in readers.verbs.off for item in signal.evidence):
+        places = [(item.source, item.line or 0) for item in signal.evidence]
+        if verbs.off.intersection(places):
             signal.says = min(signal.says, Says.HINT)
+        if signal.cause == "ib-link-or-hca-fault" and any(
+            place in verbs.inactive and not verbs.used(verbs.inactive[place]) for place in places
+        ):
+            signal.says = Says.CASCADE
 
 
 def _ended_while_waiting(signals: Sequence[Signal], readers: Readers) -> None:
@@ -294,7 +301,7 @@ def _waited_for_load(signals: Sequence[Signal], readers: Readers) -> Iterator[Si
     uneven = readers.starts.uneven()
     if (
         uneven is not None
-        and readers.starts.ready is None
+        and (readers.starts.ready is None or readers.starts.ready.source not in {line.source for line in uneven})
         and any(
             signal.says is Says.SYMPTOM
             and {"rank-stuck-outside-collective", "slow-load-peer-timeout"} & {*signal.candidates}

@@ -1,4 +1,5 @@
-"""Signals that another fact makes weaker or stronger: a scheduler that only passes on what happened, a filter that a connection met, RDMA that nobody has."""
+"""Signals that another fact makes weaker or stronger: a scheduler that only passes on what happened, a machine that was taken from Ray, a memory fault
+that was contained, a filter that a connection met, RDMA that nobody has."""
 
 from __future__ import annotations
 
@@ -15,6 +16,9 @@ from ncdiag.nccl.log_facts import NcclFacts
 def weigh(signals: Sequence[Signal], readers: Readers, facts: NcclFacts) -> None:
     """Changes signals."""
     _node_gone(signals)
+    _taken_from_ray(signals)
+    _contained(signals)
+    _never_plugged(signals)
     _filtered(signals)
     _works_over_sockets(signals, readers)
     _no_rdma(signals, facts)
@@ -31,6 +35,72 @@ def _node_gone(signals: Sequence[Signal]) -> None:
         taken = signal.evidence and _TAKEN_OFF.search(signal.evidence[0].text)
         if signal.cause == "killed-by-scheduler" and signal.says is not Says.NAMED and taken:
             signal.says = min(signal.says, Says.HINT)
+
+
+_MACHINE_TAKEN = re.compile(
+    r"(?i)(?:preempt|terminate)scheduled|scheduled for preemption|spot ?interruption|preemptionnotice"
+)
+
+
+def _taken_from_ray(signals: Sequence[Signal]) -> None:
+    """A provider that took a machine back ended no job by name: what Ray says of that node is what happened to this one."""
+    lost = next(
+        (
+            signal
+            for signal in signals
+            if signal.cause == "ray-node-lost" and signal.says >= Says.STRONG and not signal.condition
+        ),
+        None,
+    )
+    if lost is None:
+        return
+    taken = [
+        signal
+        for signal in signals
+        if signal.cause == "killed-by-scheduler" and signal.evidence and _MACHINE_TAKEN.search(signal.evidence[0].text)
+    ]
+    for signal in [*taken, *(signal for signal in signals if taken and signal.summary == NODE_LOST)]:
+        signal.says, signal.condition = Says.HINT, True
+    for signal in taken[:1]:
+        lost.evidence.extend(signal.evidence[:1])
+        lost.summary += "; the provider took the machine back"
+
+
+_MEMORY_FAULT = re.compile(r"Xid[^\n]{0,40}: (?:48|94|95)\b|(?i:uncorrect(?:able|ed))|DRAM Uncorrect|\becc\.errors")
+
+
+def _contained(signals: Sequence[Signal]) -> None:
+    """A GPU whose faulty row is to be remapped, and which reports nothing but that memory error: a reset is what it needs."""
+    pending = [signal for signal in signals if signal.cause == "gpu-ecc-row-remap" and signal.says is Says.NAMED]
+    faults = [signal for signal in signals if signal.cause == "gpu-hardware-fault"]
+    if not pending or any("Failure" in item.text for signal in pending for item in signal.evidence):
+        return
+    if all(signal.evidence and _MEMORY_FAULT.search(signal.evidence[0].text) for signal in faults):
+        for signal in faults:
+            signal.says, signal.condition = min(signal.says, Says.HINT), True
+        for signal in pending:
+            signal.condition = signal.condition and not faults
+
+
+_UNPLUGGED = re.compile(r"mlx[45]_core (?P<device>[0-9a-f:.]+):.*Cable unplugged")
+
+
+def _never_plugged(signals: Sequence[Signal]) -> None:
+    """A driver that starts says the same of a port without a cable as of one whose cable is pulled; only the latter's link goes down."""
+    words = [
+        item.text
+        for signal in signals
+        for item in signal.evidence
+        if "ink down" in item.text or "ink is Down" in item.text
+    ]
+    for signal in signals:
+        port = _UNPLUGGED.search(signal.evidence[0].text) if signal.evidence else None
+        if (
+            port is not None
+            and signal.cause == "ib-link-or-hca-fault"
+            and not any(port["device"] in text for text in words)
+        ):
+            signal.says = Says.CASCADE
 
 
 def _filtered(signals: Sequence[Signal]) -> None:

@@ -46,3 +46,38 @@ def test_two_pods_of_one_node(via: str) -> None:
 )
 def test_pods_that_are_well_placed(lines: list[str]) -> None:
     assert "container-isolation" not in [cause.cause for cause in causes(*lines)]
+
+
+def bridge(*addresses: str, interface: str = "eth0") -> list[str]:
+    return [
+        line
+        for rank, address in enumerate(addresses)
+        for line in (
+            f"c{rank}:61:61 [0] NCCL INFO Bootstrap: Using {interface}:{address}<0>",
+            f"c{rank}:61:97 [0] NCCL INFO Failed to open libibverbs.so[.1]",
+            f"c{rank}:61:97 [0] NCCL INFO Using network Socket",
+            f"c{rank}:61:97 [0] NCCL INFO comm 0x5{rank} rank {rank} nRanks 2 nNodes 2 localRanks 1 localRank 0 MNNVL 0",
+            f"c{rank}:61:97 [0] NCCL INFO ncclCommInitRank comm 0x5{rank} rank {rank} nranks 2 cudaDev 0 nvmlDev 0 busId 4f00{rank} commId 0x7e - Init COMPLETE",
+        )
+    ]
+
+
+def test_containers_on_one_docker_bridge() -> None:
+    found = next(
+        cause for cause in causes(*bridge("172.20.0.2", "172.20.0.3"))[:3] if cause.cause == "container-isolation"
+    )
+    assert found.confidence == "possible" and "172.20.0.2, 172.20.0.3" in found.summary
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        bridge("172.20.0.2", "172.21.0.3"),
+        bridge("172.31.0.2", "172.31.0.3"),
+        bridge("172.20.14.2", "172.20.77.3"),
+        bridge("172.20.0.2", "172.20.0.3", interface="ens5"),
+    ],
+    ids=["two bridges", "a cloud's own", "a network of machines", "an interface of a machine"],
+)
+def test_addresses_that_no_one_bridge_has(lines: list[str]) -> None:
+    assert "container-isolation" not in [cause.cause for cause in causes(*lines)]

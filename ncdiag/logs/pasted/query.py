@@ -18,6 +18,10 @@ _HELD = re.compile(
 _ERRORS = re.compile(r"^ecc\.errors\.uncorrected\.volatile\.(?:total|device_memory|dram|sram)$")
 
 
+REST_MHZ = 600
+"""A clock below it is that of a GPU without work; those that are held down run at about 1000 and more, or at a tenth of their power."""
+
+
 def _number(text: str) -> float | None:
     match = _NUMBER.match(text)
     return float(match[1]) if match else None
@@ -79,7 +83,8 @@ class Query:
                     and (_number(row.get("utilization.gpu", "0")) or 0) < 5
                     and row.get("pstate", "P8") not in ("P0", "P1", "P2")
                 )
-                if idle and "pstate" in row:
+                clock = _number(row.get("clocks.current.sm") or row.get("clocks.sm") or row.get("clocks.gr") or "")
+                if idle and ("pstate" in row or (clock is not None and clock < REST_MHZ)):
                     continue  # at rest, as it should be
                 unit = "lanes wide" if kind == "width" else "generations"
                 self._say(

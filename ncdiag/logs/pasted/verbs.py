@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from ncdiag.explain import Says, Signal
 from ncdiag.logs.model import Line
+from ncdiag.nccl import hca
 
 _DEVICE = re.compile(r"(?:hca_id:\s*|^CA '|Infiniband device ')(?P<device>[\w.]+)")
 _MTU = re.compile(r"active_mtu:\s*(?P<mtu>\d+)")
@@ -21,40 +22,47 @@ _STATE = re.compile(
 _KIND = re.compile(r"^\s*CA type:\s*(?P<kind>\S+)")
 _RATE = re.compile(r"^\s*Rate:\s*(?P<rate>\d+)\b")
 
+_FILTER = re.compile(r"\bNCCL_IB_HCA=[\"']?(?P<value>[\^=]*[\w.:,-]+)")
 _OFF = re.compile(r"(?i)phys(?:ical)?[ _]state:\s*(?:\d: )?Disabled")
 
 
 class Verbs:
     """Devices and ports as the verbs tools show them."""
 
-    triggers = ("hca_id:", "CA '", "Infiniband device '", "active_mtu:", "link_layer:")
+    triggers = ("hca_id:", "CA '", "Infiniband device '", "active_mtu:", "link_layer:", "NCCL_IB_HCA=")
 
     def __init__(self) -> None:
         self._device = ""
         self._mtus: dict[str, dict[int, Line]] = {}
-        self._layers: dict[str, Line] = {}
+        self._layers: dict[str, dict[str, Line]] = {}
+        """Link layer -> device -> line."""
+        self._filter: hca.Filter | None = None
         self._states: dict[str, Line] = {}
         self._kind = ""
         self._active = False
         self._rates: dict[tuple[str, str], list[tuple[int, str, Line]]] = {}
         self.inactive: dict[tuple[str, int], str] = {}
-        """`(source, line)` of the states of ports that are not active -> device."""
+        """`(source, line)` of the states of ports that are not active, and of the words that they are switched off -> device."""
         self._down: Line | None = None
         self.off: set[tuple[str, int]] = set()
         """`(source, line)` of the states of ports that are down because somebody switched them off."""
 
     def take(self, line: Line) -> bool:
         text = line.text
+        if "NCCL_IB_HCA=" in text and (chosen := _FILTER.search(text)):
+            self._filter = hca.parse(chosen["value"])
+            return False
         device, mtu, layer, state = _DEVICE.search(text), _MTU.search(text), _LAYER.search(text), _STATE.search(text)
         if device:
             self._device, self._down, self._kind, self._active = device["device"], None, "", False
         self._take_rate(line)
         if mtu and len(self._mtus) < 5000:
             self._mtus.setdefault(self._device, {}).setdefault(int(mtu["mtu"]), line)
-        if layer:
-            self._layers.setdefault(layer["layer"], line)
+        if layer and len(devices := self._layers.setdefault(layer["layer"], {})) < 1000:
+            devices.setdefault(self._device, line)
         if self._down is not None and _OFF.search(text):
             self.off.add((self._down.source, self._down.number))
+            self.inactive[(line.source, line.number)] = self._device
         if state:
             if not state["state"].upper().endswith("ACTIVE"):
                 self.inactive[(line.source, line.number)] = self._device
@@ -108,17 +116,27 @@ class Verbs:
                     order=min(line.order for line in mtus.values()),
                 )
                 return
-        if len(self._layers) > 1:
+        taken = [
+            next(line for device, line in devices.items() if self.used(device))
+            for devices in self._layers.values()
+            if any(map(self.used, devices))
+        ]
+        if len(taken) > 1:
             yield Signal(
                 "mixed-hca-fabrics",
                 Says.HINT,
                 "InfiniBand and Ethernet devices are in one node",
-                [line.evidence() for line in self._layers.values()],
+                [line.evidence() for line in taken],
                 condition=True,
-                order=min(line.order for line in self._layers.values()),
+                order=min(line.order for line in taken),
             )
+
+    def used(self, device: str) -> bool:
+        """Whether NCCL may take the device, by the NCCL_IB_HCA that was given with it, if any."""
+        return self._filter is None or any(self._filter.takes(device, port) for port in (1, 2))
 
     @property
     def up(self) -> Line | None:
-        """The line of an active port, when no port in the output is anything else."""
-        return self._states["ACTIVE"] if set(self._states) == {"ACTIVE"} else None
+        """The line of an active port, when no port of a device that is used is anything else."""
+        other = any(self.used(device) for device in self.inactive.values())
+        return None if other else self._states.get("ACTIVE")
