@@ -1,4 +1,4 @@
-"""`ulimit -a`, `ulimit -l` and /proc/PID/limits: whether locked memory is unlimited."""
+"""`ulimit -a`, `ulimit -l` (here, or on every node of a launcher) and /proc/PID/limits: whether locked memory is unlimited."""
 
 from __future__ import annotations
 
@@ -14,6 +14,11 @@ _LIMITED = re.compile(
     re.I,
 )
 _ASKED = re.compile(r"ulimit -l\b[^|;&]*$")
+_ANSWER = re.compile(
+    r"(?:(?P<node>[\w.-]{1,253})\s*:\s*|\[\d+,\d+\]<std\w+>:\s*|\d+:\s*)?(?P<limit>unlimited|\d{1,15})"
+)
+_NAME = re.compile(r"[A-Za-z][\w.-]{0,252}:?")
+"""The host of the next answer."""
 SMALL = 16 << 20  # KiB of locked memory below which it is a limit that NCCL may meet
 
 
@@ -25,8 +30,9 @@ class Limits:
     def __init__(self) -> None:
         self._unlimited: Line | None = None
         self._limited = False
-        self._small: Line | None = None
-        self._asked = False
+        self._small: tuple[str, str, Line] | None = None
+        """Node (or ""), limit, line."""
+        self._asked, self._node = False, ""
 
     @property
     def unlimited(self) -> Line | None:
@@ -35,29 +41,41 @@ class Limits:
 
     def take(self, line: Line) -> bool:
         text = line.text.strip()
-        if (
-            (self._asked and text == "unlimited")
-            or _UNLIMITED.search(text)
-            or re.match(r"(?i)max locked memory\s+unlimited", text)
-        ):
+        if self._asked and self._answered(text, line):
+            return True
+        if _UNLIMITED.search(text) or re.match(r"(?i)max locked memory\s+unlimited", text):
             self._unlimited = line
-        elif self._asked and text.isdecimal() and int(text) < SMALL:
-            self._limited, self._small = True, line
         elif _LIMITED.search(text):
             self._limited = True
-        self._asked = _ASKED.search(text) is not None
+        self._asked, self._node = _ASKED.search(text) is not None, ""
         return self._asked
 
+    def _answered(self, text: str, line: Line) -> bool:
+        """Whether the line belongs to the answer: of this shell, or of each node that a launcher asked, whose name may stand before it."""
+        answer = _ANSWER.fullmatch(text)
+        if answer is None:
+            self._node = text.rstrip(":") if _NAME.fullmatch(text) else ""
+            return bool(self._node)
+        if answer["limit"] == "unlimited":
+            self._unlimited = line
+        elif int(answer["limit"]) < SMALL:
+            self._limited = True
+            self._small = self._small or (answer["node"] or self._node, answer["limit"], line)
+        self._node = ""
+        return True
+
     def end(self, source: str) -> None:
-        self._asked = False
+        self._asked, self._node = False, ""
 
     def signals(self) -> Iterator[Signal]:
         if self._small is not None:
+            node, limit, line = self._small
             yield Signal(
                 "memlock-limit",
                 Says.STRONG,
-                f"locked memory is limited to {self._small.text.strip()} KiB",
-                [self._small.evidence()],
+                f"locked memory is limited to {limit} KiB" + (f" on {node}" if node else ""),
+                [line.evidence()],
+                {"node": node} if node else {},
                 condition=True,
-                order=self._small.order,
+                order=line.order,
             )
