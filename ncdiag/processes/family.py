@@ -142,7 +142,25 @@ def _name_launchers(machine: Machine, family: Family) -> None:
 
 def _allies(machine: Machine, family: Family) -> Iterator[Proc]:
     """Programs elsewhere on the machine that are part of the same job."""
-    meetings = {place for member in family.values() if (place := rendezvous(member.proc))}
+    meetings = {place for member in family.values() if (place := _meeting(machine, member.proc))}
     if meetings:
-        yield from (proc for proc in machine.pythons() if proc.pid not in family and rendezvous(proc) in meetings)
+        yield from (
+            proc for proc in machine.pythons() if proc.pid not in family and _meeting(machine, proc) in meetings
+        )
     yield from ray.allies(machine, [member.proc for member in family.values()])
+
+
+_ITSELF = re.compile(r"^(?:127\.|localhost|::1|\[::1\]|$)")
+"""Addresses that are another place in every network namespace: each container has its own."""
+
+
+def _meeting(machine: Machine, proc: Proc) -> tuple[str, str, str] | None:
+    """Address, port and, where the address says nothing without it, the network namespace of its rendezvous."""
+    place = rendezvous(proc)
+    if place is None:
+        return None
+    try:
+        namespace = machine.host.link(f"/proc/{proc.pid}/ns/net") if _ITSELF.match(place[0]) else ""
+    except HostError:
+        namespace = ""
+    return (*place, namespace)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import shutil
 import sys
 from contextlib import ExitStack
 from pathlib import Path
@@ -114,6 +115,28 @@ def test_a_data_loader_is_a_helper_of_its_rank(tmp_path: Path) -> None:
         family = find(Host(), [int(pids[0])])
         assert set(family) == {program.pid} and family[program.pid].role == "script"
         assert sorted(helper.pid for helper in family[program.pid].helpers) == sorted(int(pid) for pid in pids)
+
+
+@pytest.mark.skipif(
+    os.geteuid() != 0 or not shutil.which("unshare"), reason="network namespaces need root and util-linux"
+)
+def test_loopback_is_another_place_in_every_container(tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        met: dict[str, list[int]] = {}
+        for address, port, prefix in (
+            ("127.0.0.1", 29875, ()),
+            ("127.0.0.1", 29875, ("unshare", "--net")),
+            ("10.77.0.9", 29876, ()),
+            ("10.77.0.9", 29876, ("unshare", "--net")),
+        ):
+            number = len(met.setdefault(address, []))
+            place = {"RANK": str(number), "WORLD_SIZE": "2", "MASTER_ADDR": address, "MASTER_PORT": str(port)}
+            folder = tmp_path / f"{address}-{number}"
+            met[address].append(
+                stack.enter_context(running(RANK, folder=folder, environment=place, prefix=prefix))[0].pid
+            )
+        assert set(find(Host(), met["127.0.0.1"][:1])) == set(met["127.0.0.1"][:1])
+        assert set(find(Host(), met["10.77.0.9"][:1])) == set(met["10.77.0.9"]), "pods of one job"
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
