@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from typing import Any
 
+from ncdiag.inwords import in_words
 from ncdiag.model import Finding, Status
 from ncdiag.playbook.record import Seen
 from ncdiag.playbook.schema import Expect, Verify
@@ -50,20 +50,6 @@ def seen_in(findings: list[Finding]) -> list[Seen]:
         text = f"{finding.status.value}: {finding.summary}{seen}"
         rows.append((str(finding.where.get("node", "")), finding.source or finding.probe, text))
     return fold(rows)
-
-
-def in_words(value: Any, inner: bool = False) -> str:
-    """An observed value as a person reads it: no braces, no quotes; what is inside something else stands in brackets."""
-    if value is None or isinstance(value, bool):
-        return {None: "none", True: "yes", False: "no"}[value]
-    if isinstance(value, dict):
-        shown = ", ".join(f"{str(key).replace('_', ' ')}: {in_words(item, True)}" for key, item in value.items())
-    elif isinstance(value, (list, tuple, set, frozenset)):
-        shown = ", ".join(in_words(item, True) for item in value)
-    else:
-        return str(value)
-    shown = shown or "none"
-    return f"({shown})" if inner and ("," in shown or isinstance(value, dict)) else shown
 
 
 def fold(rows: list[tuple[str, str, str]]) -> list[Seen]:

@@ -14,6 +14,7 @@ LAYERS = [
     "exits",
     "suggest",
     "nodeset",
+    "inwords",
     "files",
     "rtnetlink",
     "redact",

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from ncdiag.inwords import in_words
 from ncdiag.model import NodeFacts, Snapshot
 from ncdiag.playbook.actions import Inputs, Prepared
-from ncdiag.playbook.evidence import in_words, judge
+from ncdiag.playbook.evidence import judge
 from ncdiag.playbook.lint import proved
 from ncdiag.playbook.loader import load, names
 from ncdiag.playbook.record import Record, Seen, Taken, as_markdown, shorten
@@ -274,9 +275,13 @@ def test_the_record_says_in_words_how_it_ended_and_what_was_seen(bench: Bench) -
 @pytest.mark.parametrize(
     ("observed", "words"),
     [
-        ({"synchronised": False, "offset_s": None, "max": 1.5}, "synchronised: no, offset s: none, max: 1.5"),
+        ({"synchronised": False, "offset_s": None, "max": 1.5}, "synchronised: no, max: 1.5"),
         ([1, "x", True], "1, x, yes"),
         ({"ports": [1, 2], "by": {"a": []}}, "ports: (1, 2), by: (a: none)"),
+        (
+            {"NCCL_IB_HCA": "mlx5", "took_s": 0.5, "hosts": [{"line": 3, "text": "x"}]},
+            "NCCL_IB_HCA: mlx5, took: 0.5 s, hosts: (line: 3, text: x)",
+        ),
         ("as it is", "as it is"),
         (0, "0"),
     ],

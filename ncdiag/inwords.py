@@ -1,0 +1,48 @@
+"""Plain data as a person reads it: no braces, no quotes, units behind figures. Standard library only."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+UNITS = {
+    "_gbytes_s": " GB/s",
+    "_gbits_s": " Gb/s",
+    "_bytes": " bytes",
+    "_mib": " MiB",
+    "_mhz": " MHz",
+    "_ms": " ms",
+    "_s": " s",
+}
+"""Ends of the names of figures -> the unit behind the figure."""
+_FIELD = re.compile(r"[a-z]+(_[a-z]+)*")
+
+
+def in_words(value: Any) -> str:
+    """Lists and objects by their parts, what is inside something else in brackets; an object's fields that are None are left out.
+
+    >>> in_words({"interface": "eth0", "max_error_s": 16.0, "error": None, "up": True, "hosts": [{"line": 3}, {"line": 7}]})
+    'interface: eth0, max error: 16.0 s, up: yes, hosts: (line: 3; line: 7)'
+    """
+    return _words(value, nested=False)
+
+
+def _words(value: Any, nested: bool = True) -> str:
+    if value is None or isinstance(value, bool):
+        return {None: "none", True: "yes", False: "no"}[value]
+    if isinstance(value, dict):
+        shown = ", ".join(_field(str(key), item) for key, item in value.items() if item is not None) or "none"
+        return f"({shown})" if nested else shown
+    if not isinstance(value, (list, tuple, set, frozenset)):
+        return str(value)
+    simple = not any(isinstance(item, (list, tuple, dict)) for item in value)
+    shown = (", " if simple else "; ").join(_words(item, nested=False) for item in value) or "none"
+    return f"({shown})" if nested and (len(value) > 1 or not simple) else shown
+
+
+def _field(name: str, value: Any) -> str:
+    """Names of fields lose their underscores and their unit; names of nodes and variables stay."""
+    if not _FIELD.fullmatch(name):
+        return f"{name}: {_words(value)}"
+    end = next((end for end in UNITS if name.endswith(end)), "")
+    return f"{name[: len(name) - len(end)].replace('_', ' ')}: {_words(value)}{UNITS.get(end, '')}"
