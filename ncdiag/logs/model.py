@@ -147,8 +147,10 @@ def bare(line: str) -> str:
 
 
 _GUESSES = re.compile(
-    r"[Tt]his can happen when|[Tt]here are some potential root causes|[Pp]ossible (?:reasons|causes) include|[Cc]ommon causes include|\((?:\w+, )*preempted node, etc|^\s*\(\d\) (?:raylet|[Tt]he (?:process|worker)|ray stop|SIGKILL|Invalid memory|lagging)"
+    r"[Tt]his can happen when|[Tt]here are some potential root causes|[Pp]ossible (?:reasons|causes) include|[Cc]ommon causes include|\((?:\w+, )*preempted node, etc"
 )
+_NUMBERED = re.compile(r"\s*\(\d\) (?:raylet|[Tt]he (?:process|worker)|ray stop|SIGKILL|Invalid memory|lagging)")
+"""One entry of such a list."""
 
 
 SHELL = re.compile(r"(?:\[?[\w.-]{1,60}@[\w.-]{1,60}[: ]\S{0,80}\]?[$#]|(?:\([\w.-]{1,40}\) ?)?[\w.-]{0,60}\$) \S")
@@ -159,13 +161,9 @@ def without_guesses(text: str) -> str:
     """`text` up to where the software lists what might have happened, and nothing of a command that was typed: nothing of that was seen."""
     if ("$ " in text or "# " in text) and SHELL.match(text):
         return ""
-    if (
-        " happen" not in text
-        and " root causes" not in text
-        and " include" not in text
-        and "(" not in text[:12]
-        and ", etc" not in text
-    ):
+    if "(" in text[:12] and _NUMBERED.match(text):
+        return ""
+    if " happen" not in text and " root causes" not in text and " include" not in text and ", etc" not in text:
         return text
     match = _GUESSES.search(text)
     return text[: match.start()] if match else text

@@ -13,6 +13,7 @@ _LAST = re.compile(
 )
 _DOTTED = re.compile(r"(?:^|[\s\]|])(?P<type>(?:[a-z_]\w*\.)+[A-Z]\w+): (?P<text>.*)$")
 """The last line of a traceback whose class is not called an error: `triton.runtime.errors.OutOfResources: …`."""
+_ENDINGS = ("Error", "Exception", "Interrupt", "Exit", "NotMet", "Dead", "Fault")
 _FRAME = re.compile(r"File \"(?P<file>[^\"]+)\", line \d+, in (?P<function>\S*)")
 _LOOKS_UP = ("__getattr__", "__getattribute__")
 """Functions that only say no to who asked them: torch's modules, starlette's state, lazy modules."""
@@ -35,6 +36,14 @@ _BUG_TYPES = (
     "RecursionError",
 )
 LINES_LIMIT = 400  # of one traceback
+
+
+def _last(text: str) -> re.Match[str] | None:
+    """A line that can be the last one of a traceback. Most lines do not hold the words, which is known faster."""
+    for word in _ENDINGS:
+        if word in text:
+            return _LAST.search(text.rstrip())
+    return None
 
 
 class Exceptions:
@@ -61,7 +70,7 @@ class Exceptions:
             self._left, self._file = LINES_LIMIT, frame["file"]
             return True
         if self._left <= 0 and not self._file:
-            match = _LAST.search(text.rstrip())
+            match = _last(text)
             if match and len(self._bare) < 50:
                 self._bare.append((line, match["type"].rsplit(".", 1)[-1], (match["text"] or "").strip(), ""))
             return False
@@ -71,7 +80,7 @@ class Exceptions:
             if not self._file or frame["function"] not in _LOOKS_UP:
                 self._file = frame["file"]
         elif self._file:
-            match = _LAST.search(text.rstrip()) or _DOTTED.search(text.rstrip())
+            match = _last(text) or (_DOTTED.search(text.rstrip()) if ": " in text else None)
             if match:
                 if len(self._found) < 100:
                     self._found.append(

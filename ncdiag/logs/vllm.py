@@ -286,7 +286,7 @@ class Starts:
             not any(literal in text for literal, _ in MARKERS)
             and not any(word in text for word in (NO_BLOCK, "Ray runtime started.", *ENDED))
             and not any(pattern.search(text) for pattern in details)
-            and (trains(text) or _BAR.search(text) is None)
+            and (trains(text) or _BAR.search(text) is None or origin(line) == line.source)
             and "rank" not in speaker(line.shown)
         )
 

@@ -11,7 +11,7 @@ import pytest
 
 from ncdiag.logs.diagnose import of_streams
 from ncdiag.logs.intake import Stream
-from ncdiag.logs.routine import ENDS, Routine
+from ncdiag.logs.routine import ENDS, GROWTHS_LIMIT, Routine
 
 OWN = sorted((Path(__file__).parent / "cases").glob("*.log"))
 REAL = sorted((Path(__file__).parents[1] / "logs").rglob("*.log"))
@@ -27,6 +27,12 @@ STEPS: tuple[Step, ...] = (
     lambda i: b"10:00:%02d | train | step %d loss 0.%d tokens/s 62734.1" % (i % 60, i, i + 1),
 )
 
+BARS: tuple[Step, ...] = (
+    lambda i: b"%3d%%|%-10s| %d/4000 [%02d:%02d<1:10:00,  1.21s/it]" % (i // 40 % 101, b"#" * (i // 400 % 11), i, i // 60, i % 60),
+    lambda i: "Map: {:3d}%|{:10}| {}/40 [0{}:00<00:10, 1.2s/it]".format(i % 41 * 5 // 2, "█" * (i % 41 // 4) + "▌", i % 41, i % 9).encode(),
+    lambda i: b"Downloading shards: %3d%% Completed | %d/9 [00:%02d<00:10, 1.2s/it]" % (i % 10 * 100 // 9, i % 10, i % 60),
+)  # fmt: skip
+
 
 def said(raw: bytes) -> list[object]:
     causes = of_streams([Stream("job.log", iter([raw]), raw[:60000])]).verdict.causes
@@ -36,7 +42,7 @@ def said(raw: bytes) -> list[object]:
 def with_steps(raw: bytes, chance: random.Random) -> bytes:
     """Rows of steps at some places; after some of them the count goes back."""
     lines, out, step = raw.split(b"\n"), list[bytes](), 0
-    kinds = chance.sample(STEPS, 3)
+    kinds = chance.sample(STEPS + BARS, 4)
     places = {chance.randrange(len(lines) + 1) for _ in range(3)}
     for index in range(len(lines) + 1):
         if index in places:
@@ -71,6 +77,34 @@ def test_most_lines_are_passed_over(step: Step) -> None:
     read = [number for _, number, _ in routine.over()]
     assert len(read) <= 2 * ENDS and read == sorted(read)
     assert list(routine.over()) == []
+
+
+@pytest.mark.parametrize("bar", BARS[:2])
+def test_of_a_bar_every_percentage_is_read(bar: Step) -> None:
+    routine = Routine()
+    routine.know(bar(1), b"shape %| /")
+    lines = [bar(number) for number in range(200)]
+    assert all(routine.takes(line, b"shape %| /", number, float(number)) for number, line in enumerate(lines))
+    read = [number for _, number, _ in routine.over()]
+    shown = [line.partition(b"%")[0].strip() for line in lines]
+    growths = [number for number in range(200) if number == 0 or shown[number] != shown[number - 1]]
+    assert {*growths, 197, 198, 199} <= {*read}
+
+
+def test_bars_of_many_processes_in_turn_are_read_one_by_one() -> None:
+    routine = Routine()
+    lines = [b" %d%%|##  | %d/900 [00:10<00:10, 1.2s/it]" % (number % 8 + 10, number) for number in range(2000)]
+    routine.know(lines[0], b"shape %| /")
+    places = enumerate(lines)
+    refused = next(number for number, line in places if not routine.takes(line, b"shape %| /", number, float(number)))
+    assert refused == len(list(routine.over())) == GROWTHS_LIMIT
+
+
+def test_a_training_with_a_bar_is_read_quickly() -> None:
+    raw = b"\n".join(step(number) for number in range(30_000) for step in (STEPS[1], BARS[0]))
+    begin = time.process_time()
+    said(raw)
+    assert time.process_time() - begin < len(raw) / 6e6
 
 
 def test_lines_around_a_count_that_goes_back_are_read() -> None:
