@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Optional
 
 from ncdiag.explain import Says, Signal
+from ncdiag.logs.jobs import jobs
 from ncdiag.model import Evidence
 from ncdiag.nccl.log_facts import Communicator, Line, Link, NcclFacts, Process
 from ncdiag.nodeset import ranks
@@ -36,7 +37,11 @@ _EARLY = frozenset({"none", "load", "interface", "network", "bootstrap"})
 
 def signals(facts: NcclFacts, order: dict[str, float], several: bool = False) -> Iterator[Signal]:
     """`order`: source -> position of its first line over all sources. `several`: the job is known to run on several hosts."""
-    look = _Look(facts, order, several)
+    for job in jobs(facts):
+        yield from _of_job(_Look(job, order, several))
+
+
+def _of_job(look: _Look) -> Iterator[Signal]:
     yield from look.versions()
     yield from look.interfaces()
     yield from look.networks()
@@ -287,9 +292,11 @@ class _Look:
 
     def lonely(self) -> Iterator[Signal]:
         """Several processes on one host or job, each rank 0 of 1."""
+        several = {source for comm in self.facts.communicators if comm.nranks > 1 for source in self._sources(comm)}
         ones = [comm for comm in self.facts.communicators if comm.nranks == 1 and comm.ranks]
+        ones = [comm for comm in ones if several.isdisjoint(self._sources(comm))]
         processes = {comm.ranks[0].process for comm in ones}
-        if len(processes) > 1 and all(comm.nranks == 1 for comm in self.facts.communicators):
+        if len(processes) > 1:
             lines = [self.at(comm.ranks[0].stage_at) for comm in ones[:4]]
             yield Signal(
                 "rank-layout-wrong",
@@ -298,6 +305,9 @@ class _Look:
                 [item for evidence, _ in lines for item in evidence],
                 order=min(o for _, o in lines),
             )
+
+    def _sources(self, comm: Communicator) -> set[str]:
+        return {source for rank in comm.ranks for source in self.facts.processes[rank.process].sources}
 
     def stuck(self) -> Iterator[Signal]:
         """The log ends inside the initialisation."""

@@ -11,11 +11,12 @@ from ncdiag.logs import closer, structure
 from ncdiag.logs.alive import harmless
 from ncdiag.logs.documents import Documents
 from ncdiag.logs.how_far import INITIALISED, healthy, proof
+from ncdiag.logs.kinds import IDLE, NO_GPU
 from ncdiag.logs.model import STANDING, Line, speaker
 from ncdiag.logs.one_bridge import bridged
 from ncdiag.logs.own_store import own_stores
 from ncdiag.logs.readers import Readers
-from ncdiag.logs.rules.ray import IDLE, NO_GPU
+from ncdiag.logs.rules.ray import SEES_NONE
 from ncdiag.logs.sockets import Row
 from ncdiag.logs.trials import restarts, trials
 from ncdiag.logs.vllm import ORDER, Starts
@@ -77,9 +78,12 @@ def _without_the_end(signals: Sequence[Signal], readers: Readers) -> list[Signal
 
     def noise(signal: Signal) -> bool:
         source = signal.evidence[0].source if signal.evidence else ""
-        weak = signal.says <= Says.SYMPTOM or signal.cause in ("engine-exception", "framework-version-bug", "rank-died")
+        program = signal.cause in ("engine-exception", "framework-version-bug")
         after = source in ended and signal.order > ended[source]
-        return weak and (after or (source not in ended and signal.says is Says.CASCADE))
+        if after and (program or signal.says <= Says.SYMPTOM or signal.cause == "rank-died"):
+            return True
+        aside = source not in readers.starts.sources and readers.starts.served is not None
+        return (aside and program) or (source not in ended and signal.says is Says.CASCADE)
 
     return [signal for signal in signals if not noise(signal)]
 
@@ -128,7 +132,7 @@ def _same_device(signals: Sequence[Signal], readers: Readers) -> None:
 def _no_gpu(signals: Sequence[Signal], ray: bool) -> None:
     """Under Ray a process without a GPU was mostly scheduled without one; HIP has another usual reason."""
     for signal in signals:
-        if ray and signal.summary == NO_GPU and "HIP" not in signal.evidence[0].text:
+        if ray and signal.kind == NO_GPU and "HIP" not in signal.evidence[0].text:
             signal.cause, signal.candidates = "ray-driver-without-gpu", ("visible-devices-conflict", *signal.candidates)
             signal.remedy = (
                 "give the Ray task or job num_gpus; else look at CUDA_VISIBLE_DEVICES and at --gpus of the container"
@@ -147,7 +151,9 @@ def _no_driver(signals: Sequence[Signal], readers: Readers, ray: bool) -> None:
         if signal.cause == "driver-library-missing" and _NO_DRIVER.search(signal.evidence[0].text):
             signal.cause, signal.says = "ray-driver-without-gpu", Says.STRONG
             signal.candidates = ("driver-library-missing", "visible-devices-conflict")
-            signal.summary = f"{NO_GPU}, although it runs under Ray: it was placed where there is none, or without one"
+            signal.summary = (
+                f"{SEES_NONE}, although it runs under Ray: it was placed where there is none, or without one"
+            )
             signal.evidence = [*signal.evidence, *[line.evidence() for line in shown]]
             signal.remedy = "start the program where a GPU is: `ray job submit --entrypoint-num-gpus 1`, or build the engine in a task or actor with num_gpus; then look at the driver of that node"
 
@@ -234,7 +240,7 @@ def _head_reached(signals: Sequence[Signal], readers: Readers) -> None:
 def _dead_by_word(signals: Sequence[Signal]) -> None:
     """A node that the head had given up does not reach it any more; one that the autoscaler took away when idle is no loss."""
     given_up = any(signal.cause == "ray-node-lost" and signal.says is Says.NAMED for signal in signals)
-    taken = min((signal.order for signal in signals if signal.summary == IDLE), default=None)
+    taken = min((signal.order for signal in signals if signal.kind == IDLE), default=None)
     for signal in signals:
         if given_up and signal.cause == "ray-gcs-unreachable":
             signal.says = min(signal.says, Says.HINT)

@@ -208,6 +208,8 @@ class Starts:
         """The progress bar that stands last: percent, line, and how often it grew."""
         self.bars = Bars()
         self._starved: list[Line] = []
+        self._stood: list[Line] = []
+        """Such lines with which a source ends."""
         self.waited: tuple[Line, int] | None = None
         """The first of several such lines in a row that something else followed, and how many minutes they span."""
         self._bars: dict[str, tuple[int, Line]] = {}
@@ -291,7 +293,9 @@ class Starts:
         )
 
     def end(self, source: str) -> None:
-        pass
+        if len(self._starved) >= STARVED:
+            self._stood = self._starved
+        self._starved = []
 
     def signals(self) -> Iterator[Signal]:
         yield from self._versions()
@@ -305,13 +309,13 @@ class Starts:
                 order=min(line.order for line in self._checkpoints.values()),
                 remedy="put the same files at the same path on all nodes",
             )
-        if len(self._starved) >= STARVED:
+        if self._stood:
             yield Signal(
                 "",
                 Says.SYMPTOM,
-                f"the engine's message queue has not moved for {len(self._starved)} min and nothing follows",
-                [line.evidence() for line in self._starved[:2]],
-                order=self._starved[0].order,
+                f"the engine's message queue has not moved for {len(self._stood)} min and nothing follows",
+                [line.evidence() for line in self._stood[:2]],
+                order=self._stood[0].order,
                 candidates=("rank-stuck-outside-collective", "collective-desync", "slow-not-hung"),
             )
         late = sorted(set(self._seen) - set(self._loaded))

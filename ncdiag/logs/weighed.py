@@ -22,6 +22,7 @@ def weigh(signals: Sequence[Signal], readers: Readers, facts: NcclFacts) -> None
     _filtered(signals)
     _works_over_sockets(signals, readers)
     _no_rdma(signals, facts)
+    _of_another_job(signals, readers)
 
 
 _TAKEN_OFF = re.compile(r"[Tt]aint|DisruptionTarget|PodGC|EvictionByEvictionAPI|CANCELLED")
@@ -134,3 +135,12 @@ def _no_rdma(signals: Sequence[Signal], facts: NcclFacts) -> None:
     for signal in signals:
         if signal.cause == "gdr-disabled":
             signal.says = min(signal.says, Says.HINT)
+
+
+def _of_another_job(signals: Sequence[Signal], readers: Readers) -> None:
+    """Addresses by which the nodes of a job are known that works, in a log of its own, are not those of the one that fails."""
+    works = {line.source for line in readers.proofs()}
+    for signal in signals:
+        failing, *known = [item.source for item in signal.evidence] or [""]
+        if signal.cause == "socket-ifname-wrong" and failing not in works and known and works.issuperset(known):
+            signal.cause, signal.says = "", Says.CASCADE

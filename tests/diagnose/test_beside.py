@@ -55,3 +55,66 @@ def test_a_list_of_guesses_whose_beginning_was_rotated_away_is_none() -> None:
     assert causes_of(whole=dead)[0].cause == "ray-node-lost"
     for start in range(dead.index(" This can"), dead.index("crashes")):
         assert causes_of(rotated=dead[start:])[0].cause == "unresolved"
+
+
+def rank(host: str, pid: int, number: int, of: int, comm: str, devices: int, sockets: str = "eth0:192.0.2.1") -> str:
+    head = f"{host}:{pid}:{pid + 9} [{number % 8}] NCCL INFO "
+    network = (
+        "NET/IB : Using " + "".join(f" [{index}]mlx5_{index}:1/IB" for index in range(devices)) + f"; OOB {sockets}<0>"
+    )
+    said = (
+        f"Bootstrap: Using {sockets}<0>",
+        "NCCL version 2.27.5+cuda12.9",
+        network,
+        f"comm 0x{pid}0 rank {number} nranks {of} cudaDev {number} nvmlDev {number} busId 1000 commId {comm} - Init START",
+        f"comm 0x{pid}0 rank {number} nranks {of} cudaDev {number} nvmlDev {number} busId 1000 commId {comm} - Init COMPLETE",
+    )
+    return "".join(f"{head}{line}\n" for line in said)
+
+
+ELSEWHERE = "".join(rank("gpu7", 300 + number, number, 4, "0xa1", 8) for number in range(4))
+OF_TWO = rank("gpu1", 71, 0, 2, "0xb2", 2) + rank("gpu2", 72, 1, 2, "0xb2", 2)
+
+
+def test_nodes_are_not_compared_with_those_of_another_job() -> None:
+    seen = {cause.cause for cause in causes_of(one=OF_TWO, other=ELSEWHERE)}
+    assert "hca-mismatch-between-nodes" not in seen
+    uneven = rank("gpu1", 71, 0, 2, "0xb2", 2) + rank("gpu2", 72, 1, 2, "0xb2", 1)
+    assert causes_of(one=uneven, other=ELSEWHERE)[0].cause == "hca-mismatch-between-nodes"
+    apart = causes_of(one=rank("gpu1", 71, 0, 2, "0xb2", 2), two=rank("gpu2", 72, 1, 2, "0xb2", 1), other=ELSEWHERE)
+    assert apart[0].cause == "hca-mismatch-between-nodes"
+
+
+def test_groups_of_one_size_may_be_of_one_job() -> None:
+    one = "".join(rank("gpu1", 70 + number, number, 2, "0xb2", 2) for number in range(2))
+    two = "".join(rank("gpu2", 80 + number, number, 2, "0xc3", 1) for number in range(2))
+    assert "hca-mismatch-between-nodes" in {cause.cause for cause in causes_of(one=one, two=two)}
+
+
+def test_loopback_is_right_for_a_job_of_one_node() -> None:
+    inside = "".join(rank("gpu1", 70 + number, number, 2, "0xb2", 0, "lo:127.0.0.1") for number in range(2))
+    assert {cause.confidence for cause in causes_of(one=inside, other=ELSEWHERE)} == {"possible"}
+
+
+def test_addresses_of_a_job_that_works_are_not_those_of_another_one() -> None:
+    failed = "[rank1]: torch.distributed.DistNetworkError: The client socket has timed out after 600000ms while trying to connect to (198.51.100.4, 29500).\n"
+    assert causes_of(failed=failed)[0].cause == "unresolved"
+    assert causes_of(failed=failed, other=ELSEWHERE + TRAINS)[0].cause == "unresolved"
+
+
+def test_every_process_alone_beside_a_job_of_several() -> None:
+    alone = "".join(rank("gpu1", 70 + number, 0, 1, f"0xb{number}", 2) for number in range(4))
+    assert causes_of(alone=alone)[0].cause == "rank-layout-wrong"
+    assert causes_of(alone=alone, other=ELSEWHERE)[0].cause == "rank-layout-wrong"
+
+
+STARVED = "".join(
+    f"(EngineCore_DP0 pid=9) INFO 11-30 14:{minute}:28 [shm_broadcast.py:681] No available shared memory broadcast block found in 60 seconds. This typically happens when some processes are hanging or doing some time-consuming work.\n"
+    for minute in range(41, 45)
+)
+
+
+@pytest.mark.parametrize("other", [SERVES, TRAINS, ELSEWHERE], ids=["serves", "trains", "initialised"])
+def test_an_engine_that_waits_to_the_end_is_not_covered_by_what_another_file_says(other: str) -> None:
+    for files in ({"engine": STARVED, "other": other}, {"a": other, "engine": STARVED}):
+        assert causes_of(**files)[0].cause == "unresolved"
