@@ -64,6 +64,10 @@ class Signal:
     count: int = 1
     until: float = 0.0
     """Where it was seen last, when that was more often than is kept."""
+    doubted: bool = False
+    """Another fact speaks against it, which changes what is sure and not what comes first."""
+    kind: str = ""
+    """What was seen, where other signals ask for that; "" where none does."""
 
 
 @dataclass
@@ -284,7 +288,7 @@ def _cause(group: list[Signal], remedies: dict[str, str]) -> Cause:
         evidence.extend(item for item in signal.evidence if item not in evidence)
     return Cause(
         first.cause,
-        CONFIDENCE[first.says],
+        CONFIDENCE[min(first.says, Says.STRONG) if first.doubted else first.says],
         first.summary,
         _where(group),
         evidence[:EVIDENCE_LIMIT],

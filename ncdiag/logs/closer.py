@@ -6,13 +6,9 @@ import re
 from collections.abc import Iterator, Sequence
 
 from ncdiag.explain import Says, Signal
+from ncdiag.logs.kinds import HOLDS, NO_GPU, NO_INODES, SHARED_GPU, TOLD_TWICE
 from ncdiag.logs.model import STANDING
-from ncdiag.logs.pasted.rank_table import TOLD_TWICE
-from ncdiag.logs.pasted.smi import HOLDS
-from ncdiag.logs.pasted.system import NO_INODES
 from ncdiag.logs.readers import Readers
-from ncdiag.logs.rules.node import SHARED_GPU
-from ncdiag.logs.rules.ray import NO_GPU
 from ncdiag.logs.unlike import sharing
 from ncdiag.model import Evidence
 from ncdiag.nccl.log_facts import NcclFacts
@@ -149,7 +145,7 @@ def _inodes(signals: Sequence[Signal]) -> None:
     """A write fails for want of space on a file system that has space and no inodes."""
     failed = [signal for signal in signals if signal.cause == "disk-full" and not signal.condition]
     paths = [str(signal.where["path"]) for signal in failed if "path" in signal.where]
-    for used_up in [signal for signal in signals if signal.summary.startswith(NO_INODES)]:
+    for used_up in [signal for signal in signals if signal.kind == NO_INODES]:
         mount = str(used_up.where.get("path", "")).rstrip("/") + "/"
         if not paths or any(path.startswith(mount) for path in paths):
             for signal in failed:
@@ -158,7 +154,7 @@ def _inodes(signals: Sequence[Signal]) -> None:
 
 def _holder(signals: Sequence[Signal]) -> None:
     """A GPU is not free at start, and a list of processes says who holds it."""
-    held = [signal for signal in signals if signal.cause == "gpu-memory-occupied" and HOLDS in signal.summary]
+    held = [signal for signal in signals if signal.kind == HOLDS]
     for signal in signals:
         starved = signal.cause == "gpu-memory-occupied" and not signal.condition
         if starved and len(held) == 1 and held[0].where.get("pid") != signal.where.get("pid"):
@@ -189,7 +185,7 @@ def _beyond(signals: Sequence[Signal], readers: Readers) -> None:
         return
     setting, count, lines = beyond
     for signal in signals:
-        if signal.cause == "visible-devices-conflict" and signal.summary == NO_GPU:
+        if signal.cause == "visible-devices-conflict" and signal.kind == NO_GPU:
             signal.summary = f"{setting} names GPUs that are not here: nvidia-smi counts {count}, numbered from 0"
             signal.evidence = [*lines, *signal.evidence]
             signal.candidates = ()
@@ -198,7 +194,7 @@ def _beyond(signals: Sequence[Signal], readers: Readers) -> None:
 
 def _shared(signals: Sequence[Signal]) -> None:
     """Two ranks on one GPU, on a node whose device plug-in counts one GPU several times."""
-    shares = next((signal for signal in signals if signal.summary.startswith(SHARED_GPU)), None)
+    shares = next((signal for signal in signals if signal.kind == SHARED_GPU), None)
     for signal in signals:
         if shares is not None and signal.cause == "duplicate-gpu" and not signal.condition:
             signal.summary, signal.remedy = f"{signal.summary}: {shares.summary}", shares.remedy
@@ -206,7 +202,7 @@ def _shared(signals: Sequence[Signal]) -> None:
 
 def _named_twice(signals: Sequence[Signal]) -> None:
     """The root saw a rank twice, and printed environments say which two processes those are."""
-    told = next((signal for signal in signals if TOLD_TWICE in signal.summary), None)
+    told = next((signal for signal in signals if signal.kind == TOLD_TWICE), None)
     if told is None:
         return
     for signal in signals:

@@ -59,6 +59,8 @@ class Rule:
     remedy: str = ""
     detail: bool = False
     """`regex` only finds details; the rule matches without them, too."""
+    kind: str = ""
+    """Of its signals, see `kinds`."""
 
     @cached_property
     def regex(self) -> re.Pattern[str] | None:
@@ -93,6 +95,7 @@ def rule(
     candidates: Sequence[str] = (),
     lines: int = 1,
     remedy: str = "",
+    kind: str = "",
 ) -> Rule:
     """A `Rule`. A `regex` that ends in `|` only finds details."""
     return Rule(
@@ -107,6 +110,7 @@ def rule(
         lines,
         remedy,
         regex.endswith("|"),
+        kind,
     )
 
 
@@ -258,4 +262,5 @@ def signal(found: Rule, line: Line, groups: dict[str, str]) -> Signal:
         found.candidates,
         line.order,
         found.remedy.format_map(_Blank(groups)),
+        kind=found.kind,
     )

@@ -6,12 +6,12 @@ import re
 from collections.abc import Iterator
 
 from ncdiag.explain import Says, Signal
+from ncdiag.logs.kinds import TOLD_TWICE
 from ncdiag.logs.model import Line
 
 _OF = re.compile(
     r"(?:^|[\s\[(])(?P<name>[A-Za-z][\w.-]{0,80})[\])]?:? .*?\bRANK=(?P<rank>\d{1,7})\b(?=.*\bWORLD_SIZE=(?P<world>\d{1,7})\b)"
 )
-TOLD_TWICE = "are all told that they are rank"
 LIMIT = 100_000  # lines
 
 
@@ -47,9 +47,10 @@ class RankTable:
         yield Signal(
             "rank-layout-wrong",
             Says.STRONG,
-            f"{' and '.join(list(names)[:4])} {TOLD_TWICE} {rank} of {self._world}{nobody}",
+            f"{' and '.join(list(names)[:4])} are all told that they are rank {rank} of {self._world}{nobody}",
             [line.evidence() for line in lines[:4]],
             {"rank": rank},
             order=lines[0].order,
             remedy="take RANK from what counts the processes (completion index, SLURM_PROCID, torchrun's --node-rank), never from a template that is copied",
+            kind=TOLD_TWICE,
         )

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 from ncdiag.explain import Says, Signal
+from ncdiag.logs.kinds import HOLDS
 from ncdiag.logs.model import Line
 
 _MEMORY = re.compile(r"\|\s*(?P<used>\d+)MiB\s*/\s*(?P<total>\d+)MiB\s*\|\s*(?P<util>\d+|N/A)%?")
@@ -20,9 +21,6 @@ _APPS = re.compile(r"--query-compute-apps=[\"']?([a-z_,]+)")
 _SIZES = ("used_gpu_memory", "used_memory")
 _MIB = re.compile(r"(\d+)(?: MiB)?$")
 _CALM = re.compile(r"(?:HW Slowdown|Remapping Failure Occurred)\s*:\s*(?:Not Active|No)\s*$")
-
-
-HOLDS = " GiB of GPU memory"
 
 
 class Apps:
@@ -69,7 +67,7 @@ class Apps:
         for pid, name, gpu, gib, line in self._held[:8]:
             if gib >= 1:
                 where = {"pid": pid, **({"device": gpu} if gpu else {})}
-                summary = f"process {pid} ({name}) holds {gib:.1f}{HOLDS}"
+                summary = f"process {pid} ({name}) holds {gib:.1f} GiB of GPU memory"
                 yield Signal(
                     "gpu-memory-occupied",
                     Says.HINT,
@@ -78,6 +76,7 @@ class Apps:
                     where,
                     condition=True,
                     order=line.order,
+                    kind=HOLDS,
                 )
 
 

@@ -6,13 +6,13 @@ import re
 from collections.abc import Iterator
 
 from ncdiag.explain import Says, Signal
+from ncdiag.logs.kinds import NO_INODES
 from ncdiag.logs.model import Line
 
 _DF = re.compile(
     r"^\S+\s+(?P<size>\d+(?:\.\d+)?[KMGTP]?i?)\s+(?P<used>\d+(?:\.\d+)?[KMGTP]?i?)\s+(?P<free>\d+(?:\.\d+)?[KMGTP]?i?)\s+(?P<percent>\d+)%\s+(?P<mount>/\S*)\s*$"
 )
 _SYSTEM = re.compile(r"/(?:snap|proc|sys|run/|boot|mnt/cdrom)")
-NO_INODES = "no inodes are left on"
 _LINK = re.compile(
     r"^\d+: (?P<name>[\w.@-]+?)(?:@\S+)?: <(?P<flags>[A-Z_,-]+)> mtu (?P<mtu>\d+).*?(?:state (?P<state>\w+))?"
 )
@@ -79,12 +79,13 @@ class FileSystems:
             yield Signal(
                 "disk-full",
                 Says.STRONG,
-                f"{NO_INODES} {mount}, whatever space is free",
+                f"no inodes are left on {mount}, whatever space is free",
                 [item[1].evidence() for item in self._without[:3]],
                 {"path": mount},
                 condition=True,
                 order=line.order,
                 remedy="remove or pack many small files (caches, temp, samples of data sets; `du --inodes -d2`), put caches elsewhere, or a file system with more inodes; `df -h` does not show it, `df -i` does",
+                kind=NO_INODES,
             )
         if self._full:
             mount, percent, line = self._full[0]

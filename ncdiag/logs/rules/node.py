@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from ncdiag.explain import Says
+from ncdiag.logs.kinds import SHARED_GPU
 from ncdiag.logs.model import rule
 
-SHARED_GPU = "the device plug-in counts each GPU of this node"
-
 RULES = (
-    rule("duplicate-gpu", Says.HINT, ("nvidia.com/gpu.replicas=",), SHARED_GPU + " {n} times (time slicing or MPS)", r"gpu\.replicas=(?P<n>[2-9]\d*|1\d+)\b", condition=True,
+    rule("duplicate-gpu", Says.HINT, ("nvidia.com/gpu.replicas=",), "the device plug-in counts each GPU of this node {n} times (time slicing or MPS)", r"gpu\.replicas=(?P<n>[2-9]\d*|1\d+)\b", condition=True, kind=SHARED_GPU,
          remedy="no shared GPUs for jobs of several ranks: nodes without replicas (failRequestsGreaterThanOne: true keeps such pods off), or one rank"),
     # --- shared memory
     rule("shm-too-small", Says.NAMED, ("Insufficient space in /dev/shm", "not enough space in /dev/shm"), "/dev/shm is too small: {a} needed, {b} free",

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from ncdiag.explain import Says
+from ncdiag.logs.kinds import IDLE, NO_GPU
 from ncdiag.logs.model import rule
 
-IDLE = "the autoscaler took idle nodes away"
-NO_GPU = "a process sees no GPU at all"
+SEES_NONE = "a process sees no GPU at all"
 
 RULES = (
     rule("ray-resources-infeasible", Says.STRONG, ("No available node types can fulfill resource request", "are infeasible", "is infeasible", "cannot be scheduled right now", "No available node types can fulfill"),
@@ -25,15 +25,15 @@ RULES = (
     rule("ray-placement-group-leaked", Says.STRONG, ("Current node has no GPU available", "accelerator_type:"), "Ray's node has a GPU by type, but none is free: an older placement group or actor holds it",
          r"Current node has no GPU available.*accelerator_type:\w+(?!.*'GPU': [1-9])", lines=3, remedy="`ray list placement-groups` and `ray list actors`; remove the old ones or restart Ray; end duplicate services"),
     rule("ray-driver-without-gpu", Says.STRONG, ("Current node has no GPU available",), "the engine's driver runs on a Ray node without a GPU", candidates=("ray-placement-group-leaked",), unless="accelerator_type", remedy="start the driver on a GPU node, or give its task or job num_gpus / a placement group with GPUs"),
-    rule("visible-devices-conflict", Says.STRONG, ("No CUDA GPUs are available", "no CUDA-capable device is detected", "no GPUs found!", "No HIP GPUs are available", "ProcessGroupNCCL is only supported with GPUs"), NO_GPU,
-         candidates=("driver-library-missing",), remedy="look at CUDA_VISIBLE_DEVICES (HIP_, ROCR_VISIBLE_DEVICES) of this process and at --gpus of its container; then at the driver"),
+    rule("visible-devices-conflict", Says.STRONG, ("No CUDA GPUs are available", "no CUDA-capable device is detected", "no GPUs found!", "No HIP GPUs are available", "ProcessGroupNCCL is only supported with GPUs"), SEES_NONE,
+         candidates=("driver-library-missing",), remedy="look at CUDA_VISIBLE_DEVICES (HIP_, ROCR_VISIBLE_DEVICES) of this process and at --gpus of its container; then at the driver", kind=NO_GPU),
     rule("ray-nested-environment", Says.NAMED, ("Failed to merge the Job's runtime env", "must not be provided", "Perhaps you called ray.init twice", "Maybe you called ray.init twice", "RAY_JOB_CONFIG_JSON_ENV_VAR", "When connecting to an existing cluster"),
          "an outer Ray job's environment breaks this ray.init", r"runtime env|(?:num_cpus|num_gpus|resources|object_store_memory|_system_config|labels)[^\n]*must not be provided|ray\.init twice|RAY_JOB_CONFIG|existing cluster", unless=r"\bINFO\s", remedy="inside a Ray job call ray.init() without resources or runtime_env, or unset RAY_ADDRESS and RAY_JOB_CONFIG_JSON_ENV_VAR for the inner one"),
     rule("ray-nested-environment", Says.STRONG, ("runtime_env", "runtime env"), "Ray cannot set up the runtime environment", r"(?i)(?:Failed to set up runtime environment|RuntimeEnvSetupError|conflict|runtime_env.*(?:invalid|not allowed|fail))", unless="INFO"),
     rule("ray-nested-environment", Says.STRONG, ("Module: http",), "ray.init took an http address for that of a cluster: mostly RAY_ADDRESS of `ray job submit`, which reached the job's own program",
          r"Module: https? does not (?:have ClientBuilder|exist)", remedy="unset RAY_ADDRESS for the job's program (or ray.init(address='auto') in it), give the address of the dashboard to `ray job submit --address` only"),
     rule("ray-node-lost", Says.NAMED, ("This node has be",), "the head had taken this node for dead: its raylet ends itself", r"This node has bee[nm] marked (?:as )?dead", remedy="look why its heartbeats were late: load and memory of the node, its network, a paused machine; then `ray start` on it again"),
-    rule("", Says.CASCADE, ("StandardAutoscaler: Terminating", "Removing "), IDLE, r"\(idle\)|[Rr]emoving \d+ nodes of type \S+ \(idle\)", condition=True),
+    rule("", Says.CASCADE, ("StandardAutoscaler: Terminating", "Removing "), "the autoscaler took idle nodes away", r"\(idle\)|[Rr]emoving \d+ nodes of type \S+ \(idle\)", condition=True, kind=IDLE),
     rule("ray-node-lost", Says.STRONG, ("missed too many heartbeats", "has been marked dead", "NodeDiedError", "its node has died", "due to missing too many heartbeats", "node was terminated", "Node death", "node died", "Raylet is terminated", "raylet died", "lost node", "is marked dead", "marked as dead", "GCS failed to check the health of this node"),
          "a node left the Ray cluster", r"address: (?P<node>[\w.:-]+?)[ ,]|", remedy="look at that node: raylet.out, dmesg (OOM), power, network; then `ray start` on it again"),
     rule("ray-gcs-unreachable", Says.STRONG, ("Failed to connect to GCS", "Failed to send request to gcs", ":6379: Failed to connect to remote host", "Failed to get cluster ID from GCS server", "Unable to connect to GCS", "Couldn't connect to GCS", "Timed out while waiting for GCS to become available", "GCS is not available", "unable to connect to the GCS", "could not connect to GCS", "Failed to get the cluster metadata", "Failed to connect to Ray cluster at",
