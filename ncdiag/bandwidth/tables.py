@@ -20,9 +20,18 @@ def fixed(value: float, width: int) -> str:
     return f"{value:{width}.1e}"
 
 
-def nccl_tests(rows: Sequence[Row]) -> str:
-    """One operation's rows: size, count, type, redop, root, then time (µs), algbw, busbw (GB/s), #wrong, out of place and in place."""
-    head = f"# {'':>10}  {'':>12}  {'':>8}  {'':>6}  {'':>6}           out-of-place                       in-place          \n"
+WIDTH = 118
+"""Columns of nccl-tests' layout."""
+
+
+def nccl_tests(rows: Sequence[Row], columns: int = WIDTH) -> str:
+    """One operation's rows: size, count, type, redop, root, then time (µs), algbw, busbw (GB/s), #wrong, out of place and in place.
+
+    With fewer `columns` without count, type, redop and root: 78.
+    """
+    narrow = columns < WIDTH
+    between = "" if narrow else f"  {'':>12}  {'':>8}  {'':>6}  {'':>6}"
+    head = f"# {'':>10}{between}           out-of-place                       in-place          \n"
     names = ("time", "algbw", "busbw", "#wrong")
     units = ("(us)", "(GB/s)", "(GB/s)", "")
     for left, right in (
@@ -30,19 +39,19 @@ def nccl_tests(rows: Sequence[Row]) -> str:
         (("(B)", "(elements)", "", "", ""), units),
     ):
         half = "  ".join(f"{word:>{width}}" for word, width in zip(right, (7, 6, 6, 6), strict=True))
-        first = f"# {left[0]:>10}  {left[1]:>12}  {left[2]:>8}  {left[3]:>6}  {left[4]:>6}  "
-        head += f"{first}{half}  {half}\n"
+        between = "" if narrow else f"  {left[1]:>12}  {left[2]:>8}  {left[3]:>6}  {left[4]:>6}"
+        head += f"# {left[0]:>10}{between}  {half}  {half}\n"
     by_size: dict[int, dict[bool, Row]] = {}
     for row in rows:
         by_size.setdefault(row.size_bytes, {})[row.in_place] = row
-    return head + "".join(_line(size, ways) for size, ways in sorted(by_size.items()))
+    return head + "".join(_line(size, ways, narrow) for size, ways in sorted(by_size.items()))
 
 
-def _line(size: int, ways: dict[bool, Row]) -> str:
+def _line(size: int, ways: dict[bool, Row], narrow: bool) -> str:
     row = next(iter(ways.values()))
     redop = "sum" if row.op in ("all_reduce", "reduce_scatter") else "none"
-    line = f"{size:12d}  {row.count:12d}  {_TYPES[row.dtype]:>8}  {redop:>6}  {-1:>6}"
-    return line + _half(ways.get(False)) + _half(ways.get(True)) + "\n"
+    between = "" if narrow else f"  {row.count:12d}  {_TYPES[row.dtype]:>8}  {redop:>6}  {-1:>6}"
+    return f"{size:12d}{between}" + _half(ways.get(False)) + _half(ways.get(True)) + "\n"
 
 
 def _half(row: Row | None) -> str:

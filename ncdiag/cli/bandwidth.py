@@ -205,9 +205,11 @@ def command(
         write_other(of_json(json.dumps(data)), format_, output, fail_on)
     else:
         from ncdiag.report.bandwidth import render
+        from ncdiag.report.wrapped import columns
 
+        width = tables.WIDTH if output else columns()
         shown = [
-            (op, tables.nccl_tests(rows) + tables.scatter(rows), tables.spread(rows))
+            (op, tables.nccl_tests(rows, width) + tables.scatter(rows), tables.spread(rows))
             for op in dict.fromkeys(row.op for row in report.rows)
             if (rows := [row for row in report.rows if row.op == op])
         ]

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import shutil
 import socket
 import sys
-import textwrap
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,16 +21,14 @@ from ncdiag.nodeset import counted
 from ncdiag.playbook.loader import load, names
 from ncdiag.playbook.marks import PlaybookError
 from ncdiag.playbook.schema import RISKS, AskStep, Playbook, RemedyStep
-from ncdiag.playbook.words import in_words
+from ncdiag.playbook.words import HANG, in_words
 from ncdiag.report.console import plain
+from ncdiag.report.wrapped import wrapped
 from ncdiag.suggest import did_you_mean
 
 if TYPE_CHECKING:
     from ncdiag.playbook.findings import Found
     from ncdiag.playbook.record import Record
-
-ONE_LINE = 2000
-"""Characters of a line where no terminal is there that says its width: nothing is wrapped for a pipe."""
 
 own_folder = click.option(
     "--playbooks",
@@ -54,10 +50,9 @@ def list_command(folder: Path | None) -> int:
     """Every playbook with its title."""
     known = names(folder)
     indent = 1 + max(map(len, known))
-    width = max(shutil.get_terminal_size((ONE_LINE, 0)).columns, indent + 20)
     for name in known:
         line = f"{name:{indent}}{_load(name, folder).title}"
-        click.echo(textwrap.fill(line, width, subsequent_indent=" " * indent, break_on_hyphens=False))
+        click.echo(wrapped(line, " " * indent))
     return Exit.OK
 
 
@@ -66,7 +61,9 @@ def list_command(folder: Path | None) -> int:
 @own_folder
 def show_command(name: str, folder: Path | None) -> int:
     """One playbook in words: what it looks like, how it is known, what to do."""
-    click.echo(in_words(_load(name, folder)))
+    for line in in_words(_load(name, folder)).splitlines():
+        step = line.startswith("  ") and not line.startswith("  - ")
+        click.echo(wrapped(line, " " * (HANG if step else 4)))
     return Exit.OK
 
 

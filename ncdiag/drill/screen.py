@@ -15,6 +15,7 @@ from ncdiag.playbook.loader import load, names
 from ncdiag.report.causes import QUIET
 from ncdiag.report.console import make_console
 from ncdiag.report.plain import one_line, plain
+from ncdiag.report.wrapped import wrapped
 
 from . import exercise, needs, shell
 from .faults import Fault
@@ -40,18 +41,22 @@ def exercises(faults: Mapping[int, Fault], lacking: Mapping[str, Sequence[str]],
     console, buffer = make_console(color)
     common = [reason for reason in next(iter(lacking.values()), ()) if all(reason in all_ for all_ in lacking.values())]
     for reason in common:
-        console.print(Text(f"nothing can run here: {plain(reason)}", "yellow"), soft_wrap=True, markup=False)
+        console.print(
+            Text(wrapped(f"nothing can run here: {plain(reason)}", "  "), "yellow"), soft_wrap=True, markup=False
+        )
     for shape, (title, _) in needs.SHAPES.items():
         chosen = [(number, fault) for number, fault in faults.items() if fault.shape == shape]
         if not chosen:
             continue
         console.print(Text(shape, "bold").append(f"  {title}", "not bold"), soft_wrap=True, markup=False)
         for reason in [reason for reason in lacking.get(shape, ()) if reason not in common]:
-            console.print(Text(f"  cannot run here: {plain(reason)}", "yellow"), soft_wrap=True, markup=False)
+            console.print(
+                Text(wrapped(f"  cannot run here: {plain(reason)}", "    "), "yellow"), soft_wrap=True, markup=False
+            )
         if spoil:
             for number, fault in chosen:
                 console.print(
-                    f"  {number}  {fault.name:28} {' or '.join(fault.causes)}: {fault.what}",
+                    wrapped(f"  {number}  {fault.name:28} {' or '.join(fault.causes)}: {fault.what}", " " * 8),
                     soft_wrap=True,
                     markup=False,
                 )
@@ -63,7 +68,9 @@ def exercises(faults: Mapping[int, Fault], lacking: Mapping[str, Sequence[str]],
                     console.print(Padding(Text(" ".join(alike)), (0, 0, 0, 7)))
         console.print()
     console.print(
-        f"One of them: {shell.program()} drill NUMBER; any that keeps a job from coming up: {shell.program()} drill",
+        wrapped(f"One of them: {shell.program()} drill NUMBER")
+        + "\n"
+        + wrapped(f"Any that keeps a job from coming up: {shell.program()} drill"),
         soft_wrap=True,
         markup=False,
     )

@@ -1,4 +1,4 @@
-"""Findings as text: one line each, as compilers do it, and the way out below."""
+"""Findings as text: one line each, as compilers do it, and the way out below; broken only where a terminal ends."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from ncdiag.check import counts
 from ncdiag.model import Finding, Status
 from ncdiag.report.plain import one_line
+from ncdiag.report.wrapped import wrapped
 
 QUIET = (Status.OK, Status.SKIP)
 
@@ -16,9 +17,10 @@ def as_text(findings: Iterable[Finding], show_all: bool) -> str:
     lines = []
     for finding in findings:
         if show_all or finding.status not in QUIET:
-            lines.append(one_line(f"{finding.source}: {finding.status.value}: {finding.summary} [{finding.probe}]"))
+            line = one_line(f"{finding.source}: {finding.status.value}: {finding.summary} [{finding.probe}]")
+            lines.append(wrapped(line, "  "))
             if finding.remedy and finding.status not in QUIET:
-                lines.append(one_line(f"    {finding.remedy}"))
+                lines.append(wrapped(one_line(f"    {finding.remedy}"), "    "))
     number = counts(findings)
     lines.append(
         ", ".join(f"{number[status.value]} {status.value}" for status in reversed(Status) if number[status.value])

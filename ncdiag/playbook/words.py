@@ -6,6 +6,9 @@ import shlex
 
 from ncdiag.playbook.schema import AskStep, Playbook, ProbeStep, RunStep
 
+HANG = 29
+"""Columns before what a step says."""
+
 
 def in_words(playbook: Playbook) -> str:
     """Title, signs, and every step with where its outcomes lead."""

@@ -13,6 +13,10 @@ from ncdiag.nodeset import counted, fold
 from ncdiag.report.console import STYLES, make_console, plain
 from ncdiag.report.measured import said
 from ncdiag.report.printed import print_printed
+from ncdiag.report.wrapped import wrapped
+
+HASH = "#   "
+"""Before what goes on of a line that begins with `#`."""
 
 
 def render(
@@ -31,10 +35,10 @@ def render(
     on = f" on {fold(list(dict.fromkeys(rank['node'] for rank in ranks)))}" if ranks else ""
     parts = [f"# {counted(len(ranks), 'rank')}{on}", report["backend"], *sorted(names)]
     head = ", ".join(parts) + (f"; {versions}" if versions else "")
-    console.print(Text(plain(head), "dim"), soft_wrap=True)
+    console.print(Text(wrapped(plain(head), HASH), "dim"), soft_wrap=True)
     for op, table, spread in tables:
         console.print(Text(f"# {op}", "bold"))
-        console.print(Text(plain_table(table)), soft_wrap=True)
+        console.print(Text("\n".join(wrapped(line, HASH) for line in plain_table(table).split("\n"))), soft_wrap=True)
         if detail:
             console.print(Text(plain_table(spread), "dim"), soft_wrap=True)
     _expectation(console, report["expectation"])
@@ -42,7 +46,7 @@ def render(
         style = "yellow" if change["significant"] else "dim"
         ratio = change["now_gbytes_s"] / change["before_gbytes_s"] - 1
         line = f"# {change['op']} {change['size_bytes']:>12d}: {change['before_gbytes_s']:.4g} -> {change['now_gbytes_s']:.4g} GB/s ({ratio:+.1%})"
-        console.print(Text(line, style), soft_wrap=True)
+        console.print(Text(wrapped(line, HASH), style), soft_wrap=True)
     for finding in findings:
         if finding.status is not Status.SKIP:
             _finding(console, finding)
@@ -52,7 +56,10 @@ def render(
         told = "" if usual is None else f", usual {usual:.4g} GB/s, slow below {isolation['slow_below']:.0%} of it"
         console.print(
             Text(
-                f"# {counted(len(isolation['tests']), 'pair')} in {counted(isolation['rounds'], 'round')} (at most {isolation['most_rounds']}){told}",
+                wrapped(
+                    f"# {counted(len(isolation['tests']), 'pair')} in {counted(isolation['rounds'], 'round')} (at most {isolation['most_rounds']}){told}",
+                    HASH,
+                ),
                 "dim",
             ),
             soft_wrap=True,
@@ -76,17 +83,16 @@ def plain_table(text: str) -> str:
 
 def _expectation(console: Any, expectation: Mapping[str, Any]) -> None:
     if expectation["chosen"]:
-        console.print(Text(plain(f"# NCCL chose {expectation['chosen']}"), "dim"), soft_wrap=True)
+        console.print(Text(wrapped(plain(f"# NCCL chose {expectation['chosen']}"), HASH), "dim"), soft_wrap=True)
     for term in expectation["terms"]:
-        console.print(
-            Text(plain(f"#   {term['what']}: {term['value']:.4g} {term['unit']} ({term['source']})"), "dim"),
-            soft_wrap=True,
-        )
+        figure = f"{term['value']:.4g} {term['unit']}".strip()
+        line = plain(f"#   {term['what']}: {figure} ({term['source']})")
+        console.print(Text(wrapped(line, HASH + "  "), "dim"), soft_wrap=True)
 
 
 def _finding(console: Any, finding: Finding) -> None:
-    line = Text(f"{finding.status.value:<8}", STYLES[finding.status])
-    line.append(plain(finding.summary))
+    line = Text(wrapped(f"{finding.status.value:<8}{plain(finding.summary)}", " " * 8))
+    line.stylize(STYLES[finding.status], 0, 8)
     console.print(line, soft_wrap=True)
     if finding.remedy:
         console.print(Padding(Text("→ " + plain(finding.remedy), "dim"), (0, 0, 0, 8)))
@@ -97,11 +103,11 @@ def _engine(console: Any, forwards: Sequence[Mapping[str, Any]]) -> None:
         share = "" if forward["share"] is None else f", {forward['share']:.0%} of the {forward['what']}"
         parts = []
         if forward["all_reduces"]:
-            parts.append(f"{forward['all_reduces']} all-reduces of {size(forward['all_reduce_bytes'])}")
+            parts.append(f"{counted(forward['all_reduces'], 'all-reduce')} of {size(forward['all_reduce_bytes'])}")
         if forward["sends"]:
-            parts.append(f"{forward['sends']} sends of {size(forward['send_bytes'])}")
-        text = f"{forward['layout']:<12} {forward['what']:<12} {' and '.join(parts) or 'nothing'} for {forward['tokens']} tokens, {forward['communication_s'] * 1e3:.3g} ms{share}"
-        console.print(Text(plain(text)), soft_wrap=True)
+            parts.append(f"{counted(forward['sends'], 'send')} of {size(forward['send_bytes'])}")
+        text = f"{forward['layout']:<12} {forward['what']:<12} {' and '.join(parts) or 'nothing'} for {counted(forward['tokens'], 'token')}, {forward['communication_s'] * 1e3:.3g} ms{share}"
+        console.print(Text(wrapped(plain(text), " " * 13)), soft_wrap=True)
 
 
 def size(count: float) -> str:

@@ -15,6 +15,7 @@ from ncdiag.model import SCHEMA, Cause, Evidence
 from ncdiag.report.console import make_console
 from ncdiag.report.plain import one_line, plain
 from ncdiag.report.run import now
+from ncdiag.report.wrapped import wrapped
 
 STYLES = {"sure": "bold red", "likely": "yellow", "possible": "magenta"}
 GOOD = ("healthy", "slow-not-hung")
@@ -71,9 +72,9 @@ def causes_as_text(
     if next_:
         console.print(Text("next, to be surer:", "bold"))
         for step in next_:
-            console.print(Text("  · " + plain(step)))
+            console.print(Padding(Text("· " + plain(step)), (0, 0, 0, 2)))
     for note in notes:
-        console.print(Text("note: " + plain(note), "dim"), soft_wrap=True)
+        console.print(Text(wrapped("note: " + plain(note), "      "), "dim"), soft_wrap=True)
     if sources:
         console.print(Text(f"read {len(sources)} source{'s' if len(sources) != 1 else ''}", "dim"))
     return buffer.text()
@@ -121,8 +122,7 @@ def _print_lines(console: Console, items: Sequence[Evidence], limit: int | None,
         place = one_line(item.source) + (f":{item.line}" if item.line is not None else "")
         room = max(_WIDTH - len(place), 60)
         text = plain(item.text)
-        console.print(
-            Text(" " * _INDENT + f"{place}  {text if len(text) <= room else text[:room] + '…'}", "dim"), soft_wrap=True
-        )
+        line = " " * _INDENT + f"{place}  {text if len(text) <= room else text[:room] + '…'}"
+        console.print(Text(wrapped(line, " " * (_INDENT + 2)), "dim"), soft_wrap=True)
     if len(shown) < len(items):
         console.print(Text(" " * _INDENT + f"… {len(items) - len(shown)} more ({more} shows all)", "dim"))

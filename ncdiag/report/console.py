@@ -70,7 +70,7 @@ def findings_as_text(
     shows = f" ({more} shows what was skipped)" if more and not show_all else ""
     for text in (note, f"{lacking}: what needs one was not checked{shows}" if lacking else ""):
         if text:
-            _print_row(console, Text("note", "dim"), Text(plain(text)))
+            print_row(console, Text("note", "dim"), Text(plain(text)))
     for status in (Status.FAIL, Status.WARN):
         for groups in _with_one_remedy(folded(finding for finding in findings if finding.status is status), nodes):
             _print_block(console, groups, nodes, None if show_all else LINES, more)
@@ -133,12 +133,13 @@ def _print_line(console: Console, alike: list[Finding], nodes: Sequence[str], pr
     if where:
         line.append(" " + where, "cyan")
     line.append("  ").append(plain(first.summary + _apart(alike)), "")
-    _print_row(console, Text(first.status.value, STYLES[first.status]), line)
+    print_row(console, Text(first.status.value, STYLES[first.status]), line)
 
 
-def _print_row(console: Console, head: Text, line: Text) -> None:
+def print_row(console: Console, head: Text, line: Text, width: int = 8) -> None:
+    """A word, and a paragraph that hangs behind its `width` columns."""
     table = Table.grid(padding=(0, 0))
-    table.add_column(width=8)
+    table.add_column(width=width)
     table.add_column()
     table.add_row(head, line)
     console.print(table)

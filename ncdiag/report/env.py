@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shlex
-import shutil
 import textwrap
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -14,6 +13,7 @@ from ncdiag.model import SCHEMA, Finding, Snapshot
 from ncdiag.nccl.advice import ALL_NODES, Advice
 from ncdiag.nccl.recommend import NEEDS, for_node, to_unset
 from ncdiag.report.plain import one_line, plain
+from ncdiag.report.wrapped import columns
 
 WIDTH = 110
 """Columns of a comment, where the terminal has so many."""
@@ -222,7 +222,7 @@ def _comment(text: str) -> list[str]:
 
 
 def _width() -> int:
-    return max(40, min(shutil.get_terminal_size((100, 40)).columns - 2, WIDTH))  # 2: the indentation of a list
+    return min(columns() - 2, WIDTH)  # 2: the indentation of a list
 
 
 def _before(snapshot: Snapshot, amiss: Sequence[Finding]) -> list[str]:

@@ -16,7 +16,7 @@ from ncdiag import redact
 from ncdiag.hang.verdict import Fold, RankVerdict, Verdict
 from ncdiag.model import SCHEMA, Cause
 from ncdiag.report.causes import QUIET
-from ncdiag.report.console import make_console
+from ncdiag.report.console import make_console, print_row
 from ncdiag.report.plain import one_line, plain
 from ncdiag.report.printed import print_printed
 from ncdiag.report.run import Run
@@ -71,9 +71,8 @@ def verdict_as_text(verdict: Verdict, notes: Sequence[str], *, color: str | None
 def _print_verdict(console: Console, verdict: Verdict, verbose: bool) -> None:
     doubt = verdict.kind == "hang" and verdict.causes[:1] and verdict.causes[0].confidence == "possible"
     word = "HANG?" if doubt else one_line(verdict.kind).upper()
-    head = Text(f"{word:<12}", KINDS["unknown"] if doubt else KINDS.get(verdict.kind, "bold"))
-    head.append(plain(verdict.summary), "bold")
-    console.print(head)
+    style = KINDS["unknown"] if doubt else KINDS.get(verdict.kind, "bold")
+    print_row(console, Text(word, style), Text(plain(verdict.summary), "bold"), 12)
     for index, cause in enumerate(verdict.causes if verbose else verdict.causes[:3]):
         console.print(Padding(_cause(cause, verdict.summary, full=index == 0 or verbose), (0, 0, 0, 12)))
 

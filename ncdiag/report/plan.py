@@ -8,6 +8,7 @@ from typing import Any
 
 from ncdiag.nodeset import counted
 from ncdiag.report.console import plain
+from ncdiag.report.wrapped import columns
 
 GIB = 2**30
 WIDTH = 100
@@ -130,7 +131,7 @@ def _bullets(title: str, lines: Sequence[str]) -> str:
 def _wrapped(line: str, indent: str) -> str:
     return textwrap.fill(
         line,
-        WIDTH,
+        min(columns(), WIDTH),
         initial_indent=indent,
         subsequent_indent=" " * len(indent),
         break_long_words=False,

@@ -6,6 +6,7 @@ import textwrap
 
 from ncdiag.nccl.explanation import Explanation
 from ncdiag.report.plain import one_line
+from ncdiag.report.wrapped import columns
 
 WIDTH = 110
 
@@ -26,5 +27,9 @@ def explained(one: Explanation) -> str:
 
 def _indented(text: str, more: str = "") -> list[str]:
     return textwrap.wrap(
-        one_line(text), WIDTH, initial_indent="  ", subsequent_indent="  " + more, break_long_words=False
+        one_line(text),
+        min(columns(), WIDTH),
+        initial_indent="  ",
+        subsequent_indent="  " + more,
+        break_long_words=False,
     )

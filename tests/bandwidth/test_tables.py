@@ -125,3 +125,11 @@ def test_means_that_scatter_are_told() -> None:
     many = [row(size_bytes=8 << number, half_width_s=4e-4 if number else 0.0) for number in range(7)]
     assert tables.scatter(many).startswith("# the means of 6 of 7 sizes scatter: up to ±40%")
     assert tables.scatter([row(), row(half_width_s=None), row(time_s=0.0, half_width_s=0.0)]) == ""
+
+
+def test_a_narrow_terminal_gets_what_was_measured() -> None:
+    rows = results.read(ALL_REDUCE, "a.txt").rows
+    lines = tables.nccl_tests(rows, 80).splitlines()
+    assert max(map(len, lines)) <= 80 and "334.45" in lines[-1] and "float" not in lines[-1]
+    assert lines[1].split() == ["#", "size", *["time", "algbw", "busbw", "#wrong"] * 2]
+    assert max(map(len, tables.nccl_tests(rows).splitlines())) == tables.WIDTH

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from ncdiag.model import Cause, Evidence, fail, skip, unknown, warn
 from ncdiag.report.absent import absent
 from ncdiag.report.causes import causes_as_text
 from ncdiag.report.console import findings_as_text
+from ncdiag.report.wrapped import wrapped
 from tests.probes.machines import Machine, judged
 
 
@@ -72,3 +75,17 @@ def test_a_bare_machine_says_that_it_has_no_card_and_a_full_one_does_not() -> No
     assert absent(["node1"], bare) == "no GPU and no RDMA device on node1"
     full = Machine().card("mlx5_0", "0000:10:00.0")
     assert absent(["node1"], judged("verbs-access", full)) == ""
+
+
+def test_lines_are_broken_for_a_terminal_and_stay_whole_in_a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = [Evidence("/srv/logs/" + "a" * 60 + ".log", "NCCL WARN Error: failed to extend /dev/shm " * 3, 3)]
+    cause = Cause("shm-too-small", "likely", "/dev/shm is full", {}, lines)
+    monkeypatch.delenv("COLUMNS", raising=False)
+    assert max(map(len, causes_as_text([cause], color=None).splitlines())) > 150
+    monkeypatch.setenv("COLUMNS", "80")
+    shown = causes_as_text([cause], color=None).splitlines()
+    assert max(map(len, shown)) <= 80 and "      NCCL WARN" in "\n".join(shown)
+    assert wrapped("a.yaml:3: fail: " + "word " * 20 + "/" + "x" * 90, "  ").splitlines()[1:] == [
+        "  " + "word " * 6 + "word",
+        "  /" + "x" * 90,
+    ]
