@@ -18,6 +18,7 @@ from ncdiag.bringup.stall import Picture, Stall, is_missed, key, signature
 from ncdiag.bringup.summary import summarise
 from ncdiag.bringup.timeline import Timeline
 from ncdiag.hang.scene import View
+from ncdiag.hang.settled import settled
 from ncdiag.hang.verdict import Verdict
 from ncdiag.model import Cause, RankState
 
@@ -254,7 +255,7 @@ class Watch:
         if verdict.kind == "failed":  # all ranks have ended, and the command will
             verdict.causes = self._failure(answers)
         elif known is not None:
-            verdict.causes.insert(0, known)
+            verdict.causes = settled([known, *verdict.causes], verdict.causes)
         verdict.summary = verdict.causes[0].summary if verdict.causes else verdict.summary
         cause = verdict.cause
         if cause is not None:

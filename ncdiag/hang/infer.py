@@ -24,6 +24,7 @@ from ncdiag.hang.company import make_scene
 from ncdiag.hang.idle import lonely
 from ncdiag.hang.rows import verdict_of
 from ncdiag.hang.scene import Scene
+from ncdiag.hang.settled import settled
 from ncdiag.hang.verdict import Verdict
 from ncdiag.model import CONFIDENCES, Cause, Evidence, RankState
 from ncdiag.processes.denied import DENIED
@@ -89,7 +90,9 @@ def infer(
         ranked = [rest, *_rank(told)] if rest.cause.confidence != POSSIBLE else _rank([rest, *told])
     else:
         ranked = _rank([*claims, *told]) or [_unresolved(scene)]
-    return verdict_of(scene, [*ranked, *_rank([_beside(cause) for cause in beside])])
+    ranked += _rank([_beside(cause) for cause in beside])
+    kept = settled([found.cause for found in ranked], scene.logs)
+    return verdict_of(scene, [found for found in ranked if any(found.cause is cause for cause in kept)])
 
 
 def _while_it_counts(scene: Scene, claims: List[Claim]) -> Tuple[List[Claim], Optional[Claim]]:

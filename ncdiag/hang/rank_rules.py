@@ -85,7 +85,7 @@ def dead(scene: Scene, picture: Picture) -> Iterator[Claim]:
         yield claim(
             "rank-died",
             LIKELY,
-            f"{names(gone)} {what}; {names(left)} still wait",
+            f"{names(gone)} {what}; {names(left)} still {_wait(left)}",
             [_ending(view) for view in gone],
             culprits=gone,
             waits=[wait for view in gone for wait in _waits_for(scene, view)],
@@ -102,10 +102,14 @@ def dead(scene: Scene, picture: Picture) -> Iterator[Claim]:
         yield claim(
             "rank-died",
             LIKELY,
-            f"{names(managers)} ended; {names(left)} still wait",
+            f"{names(managers)} ended; {names(left)} still {_wait(left)}",
             [_ending(view) for view in managers],
             culprits=managers,
         )
+
+
+def _wait(views: List[View]) -> str:
+    return "wait" if len(views) > 1 else "waits"
 
 
 def _ending(view: View) -> Evidence:
