@@ -336,6 +336,8 @@ class Progress:
     """False: /proc/PID/io could not be read, so `read_bytes`, `rchar` and `written_bytes` say nothing."""
     children_cpu_s: float = 0.0
     """CPU time of its helper children (compilers, loaders), which are not ranks themselves."""
+    children_bytes: int = 0
+    """Bytes that the busiest of its helper children read and wrote, where it waits for them."""
     woken: Optional[int] = None
     """How often its main thread woke and went to sleep again in the part of the window in which nobody paused it; None where that is not known."""
     own_rchar: int = 0

@@ -15,6 +15,8 @@ SPINNING = 0.5
 """From here on a wait may as well spin."""
 MOVED_BYTES = 64 << 10
 """Bytes read, written or allocated in the window below which nothing moved; a heartbeat or a log line is less."""
+HELPED_BYTES = 256 << 10
+"""Bytes that a child moved in the window below which it does not work for its rank: one that only watches the machine reads less of /proc."""
 MOVED_FAULTS = 64
 """Page faults in the window below which no memory was touched anew."""
 
@@ -46,6 +48,7 @@ def moves_data(progress: Optional[Progress]) -> bool:
         or progress.written_bytes >= MOVED_BYTES
         or abs(progress.rss_bytes) >= MOVED_BYTES * 4
         or progress.page_faults >= MOVED_FAULTS
+        or progress.children_bytes >= HELPED_BYTES
         or progress.gpu_memory_bytes != 0
     )
 
@@ -60,6 +63,8 @@ def rate(progress: Optional[Progress]) -> str:
         parts.append(f"CPU {share * 100:.0f} %")
     if progress.children_cpu_s / progress.window_s >= BUSY:
         parts.append(f"its helpers {progress.children_cpu_s / progress.window_s * 100:.0f} %")
+    if progress.children_bytes >= HELPED_BYTES:
+        parts.append(f"a helper moves {progress.children_bytes / progress.window_s / 1e6:.1f} MB/s")
     read = progress.read_bytes if progress.read_bytes >= MOVED_BYTES else progress.rchar
     if 0 < progress.own_rchar < MOVED_BYTES and read < MOVED_BYTES:
         parts.append(f"reads {progress.own_rchar / progress.window_s:.0f} bytes a second")

@@ -26,12 +26,13 @@ _WAITS_FOR_CHILDREN = (
 def places(host: Host, look: Look) -> List[str]:
     """`4711 (pt_data_worker) is at load (data.py:7)`, or its state and wait channel; empty where the process does not wait for its children, or moves."""
     state = look.state
-    if not look.member.helpers or state.progress is None or state.progress.frames_changed or not _waits(state):
+    if not look.member.helpers or state.progress is None or state.progress.frames_changed or not waits(state):
         return []
     return [text for helper in look.member.helpers[:MOST] if (text := _place(host, helper))]
 
 
-def _waits(state: RankState) -> bool:
+def waits(state: RankState) -> bool:
+    """Whether its main thread waits for a child of it."""
     main = main_thread(state.threads)
     frames = frames_of(main) if main is not None else []
     return any(

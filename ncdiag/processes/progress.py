@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ncdiag.host import Host, HostError
 from ncdiag.model import Progress
@@ -39,6 +39,8 @@ class Counters:
     """What write() was given: pages that are dirty already, and file systems in memory, are in no other counter."""
     io_known: bool = False
     children_cpu_s: float = 0.0
+    children_bytes: dict[int, int] = field(default_factory=dict)
+    """Helper child -> /proc/PID/io rchar + wchar."""
     own_rchar: int = 0
     """/proc/PID/task/PID/io rchar: what the main thread read."""
 
@@ -65,6 +67,7 @@ def look(host: Host, pid: int, helpers: Sequence[int] = ()) -> Counters | None:
         return None
     counters = Counters(time.monotonic(), _cpu(numbers), numbers[6] + numbers[8], numbers[20] * PAGE)
     counters.children_cpu_s = (numbers[12] + numbers[13]) / TICKS + sum(_helper_cpu(host, helper) for helper in helpers)
+    counters.children_bytes = {helper: _helper_bytes(host, helper) for helper in helpers}
     try:
         fields = status_fields(host, f"/proc/{pid}/io")
         counters.read_bytes, counters.rchar, counters.written_bytes, counters.wchar = (
@@ -84,6 +87,14 @@ def _helper_cpu(host: Host, pid: int) -> float:
         return 0.0
 
 
+def _helper_bytes(host: Host, pid: int) -> int:
+    try:
+        fields = status_fields(host, f"/proc/{pid}/io")
+        return int(fields["rchar"]) + int(fields["wchar"])
+    except (HostError, KeyError, ValueError):
+        return 0
+
+
 def between(first: Counters, second: Counters) -> Progress:
     """What moved from the first look to the second. A counter that went back (a helper ended) counts as 0."""
     faults = second.faults - first.faults
@@ -97,5 +108,13 @@ def between(first: Counters, second: Counters) -> Progress:
         growth,
         faults,
         children_cpu_s=round(max(second.children_cpu_s - first.children_cpu_s, 0.0), 3),
+        children_bytes=max(
+            (
+                count - first.children_bytes[pid]
+                for pid, count in second.children_bytes.items()
+                if first.children_bytes.get(pid)
+            ),
+            default=0,
+        ),
         own_rchar=max(second.own_rchar - first.own_rchar, 0),
     )

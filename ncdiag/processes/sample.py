@@ -280,6 +280,8 @@ class Sampler:
             if not thread["main"] and thread["tid"] is not None:
                 thread["call"] = calls.read(self._host, state.pid, thread["tid"])
                 thread["call"].pop("descriptors", None)
+        if state.progress is not None and not helpers.waits(state):
+            state.progress.children_bytes = 0
         state.child_places = [] if self._late(look) else helpers.places(self._host, look)
         if state.rank is None and state.variables:
             ranks.from_variables(state)

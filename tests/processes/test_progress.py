@@ -10,7 +10,9 @@ import pytest
 
 from ncdiag.hang import activity
 from ncdiag.host import Host
+from ncdiag.processes.look import Options
 from ncdiag.processes.progress import between, look
+from ncdiag.processes.sample import sample
 from tests.processes.programs import running
 
 REWRITES = """
@@ -35,3 +37,29 @@ def test_a_checkpoint_that_is_written_moves(tmp_path: Path, folder: str) -> None
         file.unlink(missing_ok=True)
     assert first is not None and second is not None
     assert activity.moves_data(between(first, second))
+
+
+WAITS = """
+import subprocess, sys, threading
+command = [sys.executable, "-c", sys.argv[2]]
+print("ready", flush=True)
+if sys.argv[1] == "waits": subprocess.run(command)
+child = subprocess.Popen(command)
+threading.Event().wait()
+"""
+COPIES = "import time\nwhile True: open('/dev/zero', 'rb').read(1 << 16); time.sleep(0.02)"
+WATCHES = "import time\nwhile True: open('/proc/stat').read(); time.sleep(0.1)"
+
+
+@pytest.mark.parametrize(
+    ("how", "child", "moves"), [("waits", COPIES, True), ("waits", WATCHES, False), ("beside", COPIES, False)]
+)
+def test_who_waits_for_a_child_that_moves_data_is_slow(tmp_path: Path, how: str, child: str, moves: bool) -> None:
+    """Its CPU says nothing: a download takes next to none. A child beside it, which it does not wait for, says nothing either."""
+    rank = {"RANK": "0", "WORLD_SIZE": "1"}
+    with running(WAITS, how, child, folder=tmp_path, environment=rank) as (program, _):
+        time.sleep(0.5)
+        state = sample(Host(), [program.pid], Options(window_s=1.0)).states[0]
+    assert state.progress is not None
+    assert activity.moves_data(state.progress) is moves, activity.rate(state.progress)
+    assert ("a helper moves" in activity.rate(state.progress)) is moves
