@@ -119,10 +119,18 @@ def _advice(view: View, shared: Set[str], variable: str = "NCCL_SOCKET_IFNAME", 
             sign,
             ", ".join("%s (%s)" % (a.name, a.address) for a in good),
         )
-    return "bring up an interface with an address that the peers reach: ip -br addr; then export %s=%s<it>" % (
-        variable,
-        sign,
+    return (
+        "bring up an interface with an address that the peers reach (ip -br addr), and give its name to %s" % variable
     )
+
+
+def _own_address(view: View, shared: Set[str]) -> str:
+    """What to type; by name where only one can be meant."""
+    good = [address for address in view.good if address.network in shared] or view.good
+    if len(good) == 1:
+        return good[0].address
+    told = "one of " + ", ".join("%s (%s)" % (a.address, a.name) for a in good) if good else "this node's address"
+    return "<%s, on the peers' network>" % told
 
 
 def _observed(view: View) -> Dict[str, Any]:
@@ -212,10 +220,11 @@ def _judge_nccl(view: View, several: bool, shared: Set[str]) -> Iterator[Finding
     before = view.before.chosen[0] if view.before.chosen else None
     if before is None or before.name != chosen.name:
         yield warn(
-            "which interface NCCL takes hangs on its release: %s before %s, %s from then on"
+            "which interface NCCL takes depends on its release: %s before %s, %s from then on"
             % (before.name if before else "none", dotted(interfaces.RUNNING_SINCE), chosen.name),
             view.name,
-            remedy=_advice(view, shared),
+            remedy="name the one that the peers reach: export NCCL_SOCKET_IFNAME==%s"
+            % (" or NCCL_SOCKET_IFNAME==".join(one.name for one in (before, chosen) if one)),
             **said,
         )
 
@@ -225,9 +234,7 @@ def _judge_other(who: str, view: View, told: Advertised, several: bool, shared: 
     variable = "GLOO_SOCKET_IFNAME" if who == "gloo" else "VLLM_HOST_IP"
     cause = "socket-ifname-wrong" if who == "gloo" else "node-ip-wrong-interface"
     advice = (
-        _advice(view, shared, variable, "")
-        if who == "gloo"
-        else "export VLLM_HOST_IP=<this node's address on the peers' network>"
+        _advice(view, shared, variable, "") if who == "gloo" else "export VLLM_HOST_IP=%s" % _own_address(view, shared)
     )
     if told.error is not None and told.address is None:
         yield fail(

@@ -16,6 +16,7 @@ from ncdiag import rtnetlink
 from ncdiag.host import Host, HostError
 from ncdiag.model import Finding, Probe, Snapshot, ok, unknown, warn
 from ncdiag.nccl.namespace import must_be_ours
+from ncdiag.nccl.node import to_type
 
 OUTSIDE = {"inet": (socket.AF_INET, "8.8.8.8"), "inet6": (socket.AF_INET6, "2001:4860:4860::8888")}
 """Addresses that vLLM and Ray ask the route to. A UDP connect sends nothing."""
@@ -94,7 +95,8 @@ def judge(snapshot: Snapshot) -> Iterator[Finding]:
                 observed=seen,
                 expected="a default route, or the address named",
                 cause="node-ip-wrong-interface",
-                remedy="export VLLM_HOST_IP=<this node's address> on every node, and start Ray with --node-ip-address=<the same>",
+                remedy="export VLLM_HOST_IP=%s (each node its own), and start Ray with --node-ip-address=%s"
+                % ((to_type(snapshot, node)[0],) * 2),
             )
         elif best is None and told is not None:
             yield ok(
@@ -121,11 +123,18 @@ def judge(snapshot: Snapshot) -> Iterator[Finding]:
                 observed=seen,
                 expected="one default route, or the address named",
                 cause="node-ip-wrong-interface",
-                remedy="export VLLM_HOST_IP=<the address on the ranks' network> on every node, or give the routes different metrics: "
-                "ip route replace default via <gateway> dev <interface> metric <number>",
+                remedy="export VLLM_HOST_IP=%s (each node its own, on the ranks' network), or give the routes different metrics: %s"
+                % (to_type(snapshot, node)[0], _replace(_equal(defaults, best))),
             )
         else:
             yield ok("the default route leaves by %s" % _shown(best), node, source=facts["source"], observed=seen)
+
+
+def _replace(routes: List[Dict[str, Any]]) -> str:
+    """The command that makes the last of them the second choice."""
+    last = routes[-1]
+    via = " via %s" % last["gateway"] if last["gateway"] else ""
+    return "ip route replace default%s dev %s metric %d" % (via, last["interface"], last["metric"] + 100)
 
 
 def _best(routes: List[Dict[str, Any]], family: str) -> Optional[Dict[str, Any]]:

@@ -116,7 +116,8 @@ def judge(snapshot: Snapshot) -> Iterator[Finding]:
                 expected=line,
                 cause="version-mismatch",
                 package=package,
-                remedy="reinstall the set together (pip install 'vllm==VERSION' in a fresh environment), not one package after the other",
+                remedy="reinstall the set together (pip install %s in a fresh environment), not one package after the other"
+                % _set(facts),
             )
         if not broken:
             yield ok(
@@ -124,6 +125,13 @@ def judge(snapshot: Snapshot) -> Iterator[Finding]:
                 node,
                 source="package metadata beside " + facts["python"],
             )
+
+
+def _set(facts: Facts) -> str:
+    """The engine as pip is asked for it: `'vllm==0.11.0'`."""
+    name = next((name for name in STATING if name in facts["versions"]), next(iter(facts["requires"]), "vllm"))
+    version = facts["versions"].get(name)
+    return "'%s==%s'" % (name, version) if version else name
 
 
 def _broken(facts: Facts) -> Iterator[Any]:

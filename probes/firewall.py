@@ -145,7 +145,7 @@ def _judge_node(snapshot: Snapshot, name: str, facts: Facts, several: bool) -> I
         )
     for rules, needs in open_both.items():
         yield unknown(
-            "whether the packet filter drops %s hangs on conditions that are not understood here: %s"
+            "whether the packet filter drops %s depends on conditions that are not understood here: %s"
             % (_listed(needs), rules),
             name,
             source=facts["source"],

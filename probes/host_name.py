@@ -17,7 +17,7 @@ from ncdiag.model import Finding, Probe, Snapshot, fail, ok, unknown, warn
 from ncdiag.nccl.addressing import holder
 from ncdiag.nccl.lookup import look_up
 from ncdiag.nccl.node import addresses as addresses_of
-from ncdiag.nccl.node import several
+from ncdiag.nccl.node import several, to_type
 from ncdiag.nodeset import fold
 
 SLOW_S = 0.5
@@ -95,7 +95,8 @@ def _judge_node(snapshot: Snapshot, node: str, facts: Facts) -> Finding:
         "; ".join("/etc/hosts line %d: %s" % (entry["line"], entry["text"]) for entry in facts["hosts"])
         or "getaddrinfo(%s)" % name
     )
-    line = "add to /etc/hosts on every node: <this node's address> %s" % name
+    own, link = to_type(snapshot, node)
+    line = "add to /etc/hosts on every node: %s %s" % (own, name)
     if facts["failed"] == "not-asked":
         return _from_hosts_file(node, facts, seen, line)
     if facts["failed"] == "no-answer":
@@ -117,7 +118,7 @@ def _judge_node(snapshot: Snapshot, node: str, facts: Facts) -> Finding:
             source="getaddrinfo(%s)" % name,
             expected="an address of this node",
             cause="hostname-resolves-to-loopback",
-            remedy="%s; or export GLOO_SOCKET_IFNAME=<interface>" % line,
+            remedy="%s; or export GLOO_SOCKET_IFNAME=%s" % (line, link),
         )
     told = ((snapshot.facts(node, "framework-environment") or {}).get("environ") or {}).get("GLOO_SOCKET_IFNAME", "")
     if len(told) > 1 and (_is_loopback(found[0]) or not holder(addresses_of(snapshot, node), found[0])):
@@ -139,7 +140,7 @@ def _judge_node(snapshot: Snapshot, node: str, facts: Facts) -> Finding:
             source=origin,
             expected="one of " + ", ".join(_reachable(local)),
             cause="node-ip-wrong-interface",
-            remedy="correct the entry of %s in /etc/hosts or DNS, or export GLOO_SOCKET_IFNAME=<interface>" % name,
+            remedy="correct the entry of %s in /etc/hosts or DNS, or export GLOO_SOCKET_IFNAME=%s" % (name, link),
         )
     if facts["took_s"] is not None and facts["took_s"] > SLOW_S:
         return warn(
@@ -159,8 +160,7 @@ def _loopback(snapshot: Snapshot, node: str, name: str, found: List[str], seen: 
     summary = "this node's own name %s resolves to %s: gloo will tell its peers a loopback address" % (name, found[0])
     local = addresses_of(snapshot, node)
     reachable = _reachable(local)
-    one = [address for address in reachable if ":" not in address] or reachable
-    link = holder(local, one[0]) if len(one) == 1 else None
+    own, link = to_type(snapshot, node)
     return (fail if several(snapshot) else warn)(
         summary + ("" if several(snapshot) else " (harmless on one node alone)"),
         node,
@@ -169,7 +169,7 @@ def _loopback(snapshot: Snapshot, node: str, name: str, found: List[str], seen: 
         expected="one of " + ", ".join(reachable) if reachable else "an address that the other nodes reach",
         cause="hostname-resolves-to-loopback",
         remedy="in /etc/hosts replace the loopback entry of %s by: %s %s; or export GLOO_SOCKET_IFNAME=%s"
-        % (name, one[0] if len(one) == 1 else "<this node's address>", name, link or "<interface>"),
+        % (name, own, name, link),
     )
 
 

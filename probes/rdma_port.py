@@ -132,6 +132,8 @@ def _down(located: Located, name: str, source: str, own: List[Located], active: 
     node, device, port = located
     state = f"{port['state']}, {port['phys_state'] or 'physical state not given'}"
     remedy = _REMEDIES.get(port["phys_state"] or "", "see ibstat and the switch port; replace cable or optics")
+    if port["phys_state"] == "Disabled":
+        remedy = _switch_on(device, port)
     siblings = [one for one in own if one[2] is not port and one[1]["board"] == device["board"]]
     up = sum(one[2]["state"] == "ACTIVE" for one in siblings)
 
@@ -152,8 +154,16 @@ def _down(located: Located, name: str, source: str, own: List[Located], active: 
     return skip(f"{name}: {state} {where}: not in use", node, source=source, device=device["name"])
 
 
+def _switch_on(device: Device, port: Port) -> str:
+    if port["link_layer"] == "InfiniBand":
+        return f"the port is switched off: ibportstate -C {device['name']} {port['lid'] or '<lid>'} {port['number']} enable"
+    links = port["netdevs"][:2]
+    return "the port is switched off: " + (
+        " and ".join(f"ip link set {name} up" for name in links) or "ip link set its interface up"
+    )
+
+
 _REMEDIES = {
-    "Disabled": "the port is switched off: ip link set the interface up (RoCE), or ibportstate enable (InfiniBand)",
     "Polling": "no signal from the other end: check cable, optics and the switch port",
     "Sleep": "no signal from the other end: check cable, optics and the switch port",
     "LinkErrorRecovery": "the link keeps failing: replace cable or optics",

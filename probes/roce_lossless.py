@@ -116,7 +116,10 @@ def judge(snapshot: Snapshot) -> Iterator[Finding]:
                 "the driver does not tell whether PFC or ECN is on for RoCE",
                 node,
                 source="ethtool -S, /sys/class/net/*/{qos,ecn}",
-                remedy="mlnx_qos -i <interface> and the switch's configuration tell",
+                remedy=" and ".join(f"mlnx_qos -i {name}" for name in list(cards)[:2])
+                + ", and the switch's configuration, tell"
+                if cards
+                else "the switch's configuration tells",
             )
             continue
         classes[node] = Counter(known.values()).most_common(1)[0][0]

@@ -8,6 +8,7 @@ from typing import Any, Dict, List, Optional, Sequence
 from ncdiag.hang.scene import View
 from ncdiag.hang.verdict import Wait
 from ncdiag.model import Cause, Evidence
+from ncdiag.placeholders import filled
 
 SURE, LIKELY, POSSIBLE = "sure", "likely", "possible"
 
@@ -20,7 +21,7 @@ REMEDIES = {
     "rank-layout-wrong": "give every node the same parallel sizes and number of nodes, and each its own node rank",
     "bootstrap-blocked-firewall": "allow TCP in both directions between the nodes, high ports included, and the port of "
     "the store",
-    "bootstrap-peer-unreachable": "test the route and the port between the two nodes (ping, nc -vz HOST PORT); correct "
+    "bootstrap-peer-unreachable": "test the route and the port between the two nodes (ping HOST, nc -vz HOST PORT); correct "
     "the address or port, or repair the link",
     "socket-ifname-wrong": "set NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME on that node to the interface that reaches "
     "the peers, or unset them",
@@ -65,15 +66,16 @@ def claim(
     absent: Sequence[int] = (),
     waits: Sequence[Wait] = (),
     where: Optional[Dict[str, Any]] = None,
+    known: Optional[Dict[str, Any]] = None,
 ) -> Claim:
-    """`where` is taken from the first culprit when it is not given."""
+    """`where` is taken from the first culprit when it is not given; `known`: words of the remedy that are to be filled in (HOST, PORT, PID)."""
     if where is None and culprits:
         first = culprits[0]
         where = {"node": first.state.node, "rank": first.rank, "stage": first.stage}
     if where is None and absent:
         where = {"rank": absent[0]}
     place = {key: value for key, value in (where or {}).items() if value is not None}
-    cause = Cause(slug, confidence, summary, place, list(evidence), [], REMEDIES.get(slug, ""))
+    cause = Cause(slug, confidence, summary, place, list(evidence), [], filled(REMEDIES.get(slug, ""), known or {}))
     return Claim(cause, list(culprits), list(absent), list(waits))
 
 

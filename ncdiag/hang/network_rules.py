@@ -64,6 +64,7 @@ def _dial(picture: Picture, dial: Dial, lost: List[Socket]) -> Claim:
             evidence,
             where=place,
             waits=arrow,
+            known={"HOST": dial.host, "PORT": dial.port},
         )
     if dial.listener is None:
         return claim(
@@ -73,6 +74,7 @@ def _dial(picture: Picture, dial: Dial, lost: List[Socket]) -> Claim:
             evidence,
             where=place,
             waits=arrow,
+            known={"HOST": dial.host, "PORT": dial.port},
         )
     other = dial.listener.home
     evidence.append(
@@ -144,6 +146,7 @@ def silent_link(scene: Scene, picture: Picture) -> Iterator[Claim]:
                 f"large messages from {view.state.node} to {node} do not arrive",
                 evidence,
                 where=place,
+                known={"HOST": split(socket.remote)[0]},
             )
         yield claim(
             "bootstrap-peer-unreachable",
@@ -151,6 +154,7 @@ def silent_link(scene: Scene, picture: Picture) -> Iterator[Claim]:
             f"nothing passes any more between {view.state.node} and {node}; {names(waiting)} wait for each other",
             evidence,
             where=place,
+            known={"HOST": split(socket.remote)[0], "PORT": split(socket.remote)[1]},
         )
 
 

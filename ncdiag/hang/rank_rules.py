@@ -25,6 +25,7 @@ def stopped(scene: Scene, picture: Picture) -> Iterator[Claim]:
             [Evidence(f"process {how.pid} on {how.node}", text)],
             culprits=[view],
             waits=_waits_for(scene, view),
+            known={"PID": how.pid},
         )
 
 
@@ -39,6 +40,7 @@ def stopped_launcher(scene: Scene, picture: Picture) -> Iterator[Claim]:
                 f"the launcher {view.name} is stopped ({text}); its ranks do not wait for it",
                 [Evidence(f"process {how.pid} on {how.node}", text)],
                 where={"node": how.node, "pid": how.pid},
+                known={"PID": how.pid},
             )
 
 
@@ -68,6 +70,7 @@ def stopped_helper(scene: Scene, picture: Picture) -> Iterator[Claim]:
                 ],
                 culprits=[view],
                 waits=_waits_for(scene, view),
+                known={"PID": " ".join(child.split()[0] for child in view.state.halted_children)},
             )
 
 

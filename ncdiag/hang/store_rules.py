@@ -140,6 +140,7 @@ def _stray(view: View, told: Optional[Target], master: View, right: Optional[Tar
             evidence,
             culprits=[view],
             waits=arrow,
+            known={"HOST": told.host, "PORT": port},
         )
     if told is not None and right is not None and told.host != right.host:
         return claim(

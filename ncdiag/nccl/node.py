@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Dict, List, Optional, Set
+from typing import Dict, List, Optional, Set, Tuple
 
 from ncdiag.model import Snapshot
 from ncdiag.nccl import environment
 from ncdiag.nccl.environment import Setting
 from ncdiag.nccl.interfaces import Address, local_addresses
+from ncdiag.nccl.reach import useless
 from ncdiag.nccl.version import Version, parse_version
 
 
@@ -37,6 +38,23 @@ def addresses(snapshot: Snapshot, node: str) -> List[Address]:
         ("addresses", node), lambda: local_addresses(snapshot.facts(node, "interfaces"))
     )
     return found
+
+
+_INNER = ("docker", "virbr", "cni", "br-", "veth")
+"""Interfaces of that kind lead to containers and virtual machines of the node itself."""
+
+
+def to_type(snapshot: Snapshot, node: str) -> Tuple[str, str]:
+    """The node's own address and its interface, as they are typed: by name where only one can be meant, else `<one of …>`."""
+    usable = [one for one in addresses(snapshot, node) if not useless(one.address) and not one.name.startswith(_INNER)]
+    chosen = [one for one in usable if ":" not in one.address] or usable
+    if len(chosen) == 1:
+        return chosen[0].address, chosen[0].name
+    if not chosen:
+        return "<this node's address>", "<its interface>"
+    names = dict.fromkeys(one.name for one in chosen)
+    where = "<one of %s>" % ", ".join(names) if len(names) > 1 else chosen[0].name
+    return "<one of %s>" % ", ".join(one.address for one in chosen), where
 
 
 def several(snapshot: Snapshot) -> bool:

@@ -15,6 +15,7 @@ LAYERS = [
     "suggest",
     "nodeset",
     "inwords",
+    "placeholders",
     "files",
     "rtnetlink",
     "redact",

@@ -509,7 +509,7 @@ def test_a_stopped_data_loader_is_named() -> None:
     states = [rank(0, "gpu-a", "all-reduce"), rank(1, "gpu-a", "loader", halted_children=["4711 (pt_data_worker)"])]
     first = infer(states).causes[0]
     assert (first.cause, first.confidence, first.where["rank"]) == ("rank-stopped", "likely", 1)
-    assert "4711 (pt_data_worker)" in first.summary
+    assert "4711 (pt_data_worker)" in first.summary and "kill -CONT 4711)" in first.remedy
     states[1].halted_children = []
     assert infer(states).causes[0].cause != "rank-stopped"
 
@@ -520,3 +520,11 @@ def test_ranks_that_all_sleep_for_a_moment_are_at_work_where_they_sent_something
     verdict = infer([rank(number, "gpu-a", "own-late", world=3, progress=naps) for number in range(3)])
     assert verdict.kind == kind and not verdict.culprits, verdict.summary
     assert verdict.causes[0].confidence == ("likely" if written else "possible")
+
+
+def test_a_remedy_is_written_with_what_is_known() -> None:
+    dials = "SYN_SENT 10.77.0.2:5 10.77.0.1:29400"
+    (lost,) = infer([rank(None, "b", "torchrun", dials, role="launcher", title="torchrun --nnodes 2 train.py")]).causes
+    assert "ping 10.77.0.1, nc -vz 10.77.0.1 29400" in lost.remedy
+    halted = infer([rank(0, "a", "all-reduce"), rank(1, "a", "all-reduce", state="T")])
+    assert f"kill -CONT {halted.ranks[1].pid})" in halted.causes[0].remedy

@@ -7,7 +7,7 @@ import pytest
 
 from ncdiag.host import Host, Recorded
 from ncdiag.tree import open_tree
-from tests.probes.judging import collected, judged
+from tests.probes.judging import collected, interfaces, judged
 from tests.probes.namespaces import facts_in, namespace, needs_root
 
 TREES = Path(__file__).parent.parent / "trees"
@@ -87,3 +87,14 @@ def test_real_routes() -> None:
         default = next(entry for entry in facts["routes"] if entry["bits"] == 0)
         assert (default["interface"], default["gateway"], default["metric"]) == ("eth0", "10.77.2.9", 7)
         assert next(entry for entry in facts["routes"] if entry["to"] == "10.77.8.0")["gateway"] == "10.77.2.3"
+
+
+def test_the_remedies_name_address_and_route() -> None:
+    def remedy(*routes: dict[str, Any]) -> str:
+        told = {"source": "rtnetlink", "routes": list(routes), "sources": {"inet": None, "inet6": None}}
+        local = interfaces("lo=127.0.0.1/8", "eth0=192.0.2.5/24")
+        (finding,) = judged("default-route", {"a": {"default-route": told, "interfaces": local}})
+        return finding.remedy or ""
+
+    assert "VLLM_HOST_IP=192.0.2.5 (each node its own), and start Ray with --node-ip-address=192.0.2.5" in remedy()
+    assert remedy(route("eth0"), route("eth1")).endswith("ip route replace default via 192.0.2.1 dev eth1 metric 100")

@@ -50,3 +50,10 @@ def test_table(
     tmp_path: Path, packages: dict[str, str], requires: dict[str, list[str]], expected: list[tuple[str, str | None]]
 ) -> None:
     assert look(tmp_path / "v", packages, requires) == expected
+
+
+def test_the_remedy_names_the_version_that_is_installed(tmp_path: Path) -> None:
+    python = environment(tmp_path, {"vllm": "0.11.0", "torch": "2.9.0"}, {"vllm": ["torch==2.8.0"]})
+    node = collected("engine-requirements", Host(python=python))
+    (finding,) = judged("engine-requirements", {"a": node.facts["engine-requirements"]})
+    assert "pip install 'vllm==0.11.0' in" in (finding.remedy or "")

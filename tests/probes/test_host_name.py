@@ -138,3 +138,20 @@ def test_gloo_is_told_its_interface() -> None:
     node = {"interfaces": LOCAL, "host-name": facts(addresses=["127.0.1.1"]), "framework-environment": told}
     (finding,) = judged("host-name", {"a": node})
     assert finding.status.value == "ok" and "GLOO_SOCKET_IFNAME=eth0" in finding.summary
+
+
+@pytest.mark.parametrize(
+    ("more", "typed"),
+    [
+        (("docker0=172.17.0.1/16",), "192.0.2.5 gpu1; or export GLOO_SOCKET_IFNAME=eth0"),
+        (
+            ("ib0=198.51.100.5/24",),
+            "<one of 192.0.2.5, 198.51.100.5> gpu1; or export GLOO_SOCKET_IFNAME=<one of eth0, ib0>",
+        ),
+    ],
+)
+def test_the_remedy_names_the_address_that_was_read(more: tuple[str, ...], typed: str) -> None:
+    local = interfaces("lo=127.0.0.1/8", "eth0=192.0.2.5/24", *more)
+    for changes in ({"addresses": ["127.0.1.1"]}, {"addresses": None, "failed": "unknown-name", "error": "?"}):
+        (finding,) = judged("host-name", {"a": {"host-name": facts(**changes), "interfaces": local}})
+        assert (finding.remedy or "").endswith(typed)

@@ -117,3 +117,14 @@ def test_unreadable_state_is_unknown() -> None:
     machine = Machine()
     machine.card("mlx5_0", "0000:10:00.0", state="")
     assert statuses(judged("rdma-port", machine)) == ["unknown"]
+
+
+def test_a_port_that_is_switched_off_is_named_as_it_is_typed() -> None:
+    probes = load()
+    node = collect(Recorded(open_tree(str(TREES / "port-down-admin.tar.gz")), "a"), probes.sources(["rdma-port"]))
+    (finding,) = graver(check(Snapshot({"a": node}), probes.chosen(["rdma-port"])))
+    assert finding.remedy == "the port is switched off: ip link set veth0 up"
+    one = Machine().card("mlx5_0", "0000:10:00.0").card("mlx5_1", "0000:20:00.0", state="1: DOWN", phys="3: Disabled")
+    (finding,) = graver(judged("rdma-port", one))
+    assert (finding.remedy or "").startswith("the port is switched off: ibportstate -C mlx5_1 ")
+    assert (finding.remedy or "").endswith(" 1 enable")
