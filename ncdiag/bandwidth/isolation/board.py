@@ -52,6 +52,8 @@ class Verdict:
 class Standing:
     """How one node stands."""
 
+    healthy: bool = False
+    """One of those that say what is usual, where it is noisy."""
     screen_slow: int = 0
     clean: int = 0
     """Votes with known-good partners, or in the screening."""
@@ -75,16 +77,15 @@ class Board:
         self.few = len(self.nodes) <= FEW
         self.clean_votes = 1 if self.few else VOTES  # few nodes: noise only ever slows, so the best test counts
         self.results: list[tuple[Pair, float | None]] = []
+        self.alike: list[tuple[Pair, float | None]] = []
+        """Those of rounds in which everybody was tested with somebody: no node has more tests with doubtful ones than others."""
         self.answers: dict[Pair, float | None] = {}
         """Those of the last round."""
         self.standing = {node: Standing() for node in self.nodes}
         self.usual: float | None = None
         self.threshold = slow_below
-        self.deviation = 0.0
         self.population: list[float] = []
         """Values of healthy pairs over the usual one, sorted."""
-        self.noisy = False
-        """Whether noise is judged by its own distribution instead of by votes."""
         self.slow_pairs: list[Pair] = []
         self.bad: list[str] = []
         self.open: list[str] = []
@@ -105,10 +106,19 @@ class Board:
         """Node -> measured over usual of its tests with partners that are not among `without`; 0: stuck."""
         found: dict[str, list[float]] = {node: [] for node in self.nodes}
         for test, value in self.results:
-            for node in (test.one, test.other):
+            for node in () if test.rail else (test.one, test.other):
                 if test.partner(node) not in without:
                     found[node].append((value or 0.0) / (self.usual or 1.0))
         return found
+
+    def companies(self, nodes: Sequence[str], fast: Collection[Pair]) -> list[tuple[str, ...]]:
+        """The nodes, those together that are joined by `fast` pairs; the largest company first."""
+        together = {node: {node} for node in nodes}
+        for test in fast:
+            joined = together[test.one] | together[test.other]
+            for node in joined:
+                together[node] = joined
+        return sorted({tuple(sorted(members)) for members in together.values()}, key=len, reverse=True)
 
     def good(self) -> list[str]:
         """Nodes with nothing against them, those with the most tests first."""
@@ -118,18 +128,37 @@ class Board:
             node for node in free if self.standing[node].screen_slow and self.standing[node].clean >= self.clean_votes
         ]
 
-    def matching(self, nodes: Sequence[str]) -> list[Pair]:
-        """Random disjoint pairs that have not met, as far as can be; an odd one out rests."""
+    def settle(self) -> None:
+        """Who is bad, and who is neither bad nor cleared."""
+        suspects = [(node, standing) for node, standing in self.standing.items() if standing.screen_slow]
+        self.bad = [node for node, standing in suspects if standing.slow >= VOTES]
+        self.open = [node for node, standing in suspects if standing.slow < VOTES and standing.clean < self.clean_votes]
+
+    def alive(self) -> list[str]:
+        """Bad nodes that did not always get stuck."""
+        return [node for node, standing in self.standing.items() if standing.slow >= VOTES and standing.ratios]
+
+    def matching(self, nodes: Sequence[str], again: bool = True) -> list[Pair]:
+        """Random disjoint pairs that have not met, as far as can be; who finds nobody rests, and with `again` meets somebody once more."""
         order = list(nodes)
         self.random.shuffle(order)
         tests = []
         while len(order) > 1:
             one = order.pop()
-            index = next((i for i, other in enumerate(order) if other not in self.standing[one].partners), 0)
-            other = order.pop(index)
-            self.meet(one, other)
-            tests.append(Pair(one, other))
+            met = self.standing[one].partners
+            index = next((i for i, other in enumerate(order) if other not in met), 0 if again else None)
+            if index is not None:
+                other = order.pop(index)
+                self.meet(one, other)
+                tests.append(Pair(one, other))
         return tests
+
+    def with_one_of(self, node: str, good: list[str]) -> Pair:
+        """`node` with one of `good` that it has not met, where there is one; it is taken from them."""
+        met = self.standing[node].partners
+        partner = good.pop(next((i for i, other in enumerate(good) if other not in met), len(good) - 1))
+        self.meet(node, partner)
+        return Pair(node, partner)
 
     def meet(self, one: str, other: str) -> None:
         self.standing[one].partners.add(other)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import statistics
+from collections import Counter
+from collections.abc import Collection
 
 from ncdiag.bandwidth.isolation.board import VOTES, Board, Verdict
 
@@ -43,25 +45,25 @@ def conclude_early(board: Board) -> None:
 
 
 def conclude_stuck(board: Board) -> None:
-    """A pair that got stuck is evidence that no later success takes back. Those that no verdict explains point to the node that they all
-    have in common, if every other pair of it got stuck too; else the pairs are told."""
+    """A pair that got stuck is evidence that no later success takes back. Those that no verdict explains point to nodes of which every pair got
+    stuck, two at least with partners of which that cannot be said; else the pairs are told."""
     ended: dict[frozenset[str], list[bool]] = {}
     for test, value in board.results:
         if not test.rail:
             ended.setdefault(frozenset((test.one, test.other)), []).append(value is not None)
-    stuck = [
-        pair
-        for pair, found in ended.items()
-        if not all(found) and not any(one.explains(pair) for one in board.verdicts)
-    ]
-    if not stuck:
-        return
     clean = set(itertools.chain.from_iterable(pair for pair, found in ended.items() if all(found)))
-    common = frozenset.intersection(*stuck) - clean
-    if len(common) == 1:
-        (node,) = common
-        tests = sum(len(found) for pair, found in ended.items() if node in pair)
-        board.verdicts = [one for one in board.verdicts if one.nodes != (node,)]
-        board.verdicts.append(Verdict("node", (node,), (), None, True, tests))
-    else:
-        board.verdicts += [Verdict("stuck", tuple(sorted(pair)), (), None, True, len(ended[pair])) for pair in stuck]
+    stuck = [pair for pair, found in ended.items() if not all(found) and not _is_explained(board, pair)]
+    count = Counter(itertools.chain.from_iterable(stuck))
+    suspects = {node for node, pairs in count.items() if node not in clean and pairs > 1}
+    excused = Counter(node for pair in stuck for node in pair & suspects if not pair - {node} <= suspects)
+    for node, pairs in excused.items():
+        if pairs > 1:
+            board.verdicts = [one for one in board.verdicts if one.nodes != (node,)]
+            tests = sum(len(found) for pair, found in ended.items() if node in pair)
+            board.verdicts.append(Verdict("node", (node,), (), None, True, tests))
+    left = [pair for pair in stuck if not _is_explained(board, pair)]
+    board.verdicts += [Verdict("stuck", tuple(sorted(pair)), (), None, True, len(ended[pair])) for pair in left]
+
+
+def _is_explained(board: Board, pair: Collection[str]) -> bool:
+    return any(one.explains(pair) for one in board.verdicts)

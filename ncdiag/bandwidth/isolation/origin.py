@@ -5,11 +5,15 @@ from __future__ import annotations
 import itertools
 import math
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from ncdiag.bandwidth.isolation.board import VOTES, Board, Pair, Verdict
-from ncdiag.bandwidth.isolation.noisy import MINGLES
+from ncdiag.bandwidth.isolation.chance import CERTAIN, chance
 
+MINGLES = 6
+"""Rounds in which bad nodes are tried with each other."""
+MORE_VOTES = 4
+"""Tests of a slow pair of two good nodes once more, where only some of all pairs were measured."""
 CONTROLS = 8
 """Known-good pairs that are measured beside a test over one NIC, to know what is usual there."""
 
@@ -22,22 +26,36 @@ def _is_low(board: Board, value: float | None, usual: float | None, *nodes: str)
 
 
 def mingle(board: Board) -> Iterator[list[Pair]]:
-    """Bad nodes with each other: who is fast together shares what is slow."""
-    alive = [node for node in board.bad if board.standing[node].stuck < board.standing[node].slow]
-    together = {node: {node} for node in alive}
-    for _ in range(min(MINGLES, len(alive) - 1)):
-        tests = board.matching(alive)
+    """Bad nodes with each other, as far as they have not met: who is fast together shares what is slow."""
+    alive = board.alive()
+    for _ in range(MINGLES):
+        tests = board.matching(alive, again=False)
         if not tests:
             return
         yield tests
-        for test in tests:
-            if not _is_low(board, board.answers.get(test), board.usual, test.one, test.other):
-                joined = together[test.one] | together[test.other]
-                for node in joined:
-                    together[node] = joined
-    for members in {tuple(sorted(group)) for group in together.values()}:
+
+
+def set_groups(board: Board) -> None:
+    """From all pairs of bad nodes so far."""
+    board.groups = []
+    alive = board.alive()
+    values = _among(board, alive)
+    fast = [test for test, value in values if not _is_low(board, value, board.usual, test.one, test.other)]
+    for company in board.companies(alive, fast):
+        members = [node for node in company if _belongs(board, node, company, values)]
         if len(members) > 1:
-            board.groups.append(list(members))
+            board.groups.append(members)
+
+
+def _among(board: Board, nodes: Collection[str]) -> list[tuple[Pair, float | None]]:
+    return [(test, value) for test, value in board.results if not test.rail and {test.one, test.other} <= set(nodes)]
+
+
+def _belongs(board: Board, node: str, company: Collection[str], values: Sequence[tuple[Pair, float | None]]) -> bool:
+    """One fast test may be chance where those with others of the company are slow."""
+    own = [(test, value) for test, value in values if node in (test.one, test.other) and test.partner(node) in company]
+    low = [_is_low(board, value, board.usual, test.one, test.other) for test, value in own]
+    return 2 * sum(low) <= len(low)
 
 
 def by_rail(board: Board) -> Iterator[list[Pair]]:
@@ -69,16 +87,32 @@ def paths(board: Board) -> Iterator[list[Pair]]:
     open_ = [
         test for test in board.slow_pairs if not {test.one, test.other} & set(board.bad) and _both_clean(board, test)
     ]
-    for _ in range(VOTES):
+    for _ in range(VOTES if board.few else MORE_VOTES):
         tests = _disjoint(open_)
         if not tests:
             return
         yield tests
         open_ = [test for test in tests if board.is_slow(board.answers.get(test))]
     for test in open_:
-        value = board.answers.get(test)
-        ratio = value / board.usual if value is not None and board.usual else None
-        board.verdicts.append(Verdict("path", (test.one, test.other), (), ratio, value is None, 1 + VOTES))
+        values = _together(board, test)
+        if board.few or chance(values, _without(board.population, values)) < CERTAIN / len(board.alike):
+            ratio = statistics.median(value for value in values if value) if any(values) else None
+            board.verdicts.append(Verdict("path", (test.one, test.other), (), ratio, ratio is None, len(values)))
+
+
+def _together(board: Board, test: Pair) -> list[float]:
+    """What the two had with each other, over what is usual; 0: stuck."""
+    both = {test.one, test.other}
+    found = [value for other, value in board.results if not other.rail and {other.one, other.other} == both]
+    return [(value or 0.0) / (board.usual or 1.0) for value in found]
+
+
+def _without(population: Sequence[float], values: Sequence[float]) -> list[float]:
+    left = list(population)
+    for value in values:
+        if value in left:
+            left.remove(value)
+    return left
 
 
 def _disjoint(tests: Sequence[Pair]) -> list[Pair]:

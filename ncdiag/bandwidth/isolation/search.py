@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Generator, Mapping, Sequence
 
-from ncdiag.bandwidth.isolation import few, noisy, origin, retest, screen
+from ncdiag.bandwidth.isolation import few, many, origin
 from ncdiag.bandwidth.isolation.board import Board, Pair, Verdict
 from ncdiag.bandwidth.isolation.conclude import conclude, conclude_early, conclude_stuck
 
@@ -84,18 +84,23 @@ class Search:
     def _end(self) -> None:
         self._over = True
         self._steps.close()
+        if not self._board.few:
+            self._settle()
         conclude_early(self._board)
         conclude_stuck(self._board)
 
+    def _settle(self) -> None:
+        self._board.settle()
+        origin.set_groups(self._board)
+
     def _plan(self, board: Board) -> Generator[list[Pair], None, None]:
-        yield from few.table(board) if board.few else screen.screen(board)
-        suspects = [node for node in board.nodes if board.standing[node].screen_slow]
-        if not suspects and not board.slow_pairs:
-            return
-        yield from noisy.retest(board, suspects) if board.noisy else retest.retest(board, suspects)
-        retest.settle(board, suspects)
-        if len(board.bad) > 1 and not board.few:
+        if board.few:
+            yield from few.search(board)
+            board.settle()
+        else:
+            yield from many.search(board)
             yield from origin.mingle(board)
+            self._settle()
         yield from origin.by_rail(board)
         yield from origin.paths(board)
         conclude(board)
