@@ -209,7 +209,7 @@ def outlived(said: Iterable[Signal], life: Life, proofs: Sequence[Line]) -> None
         ]
         if not after:
             if any(line.source != source and _quiet_after(line, signals) for line in proofs):
-                signal.says = min(signal.says, Says.STRONG)  # which was first, files do not tell
+                signal.doubted = True  # which was first, files do not tell
             continue
         last = max(line.order for line in after)
         if any(other.order > last and other.evidence[0].source == source for other in signals):

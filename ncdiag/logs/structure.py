@@ -93,7 +93,9 @@ class _Look:
     def interfaces(self) -> Iterator[Signal]:
         """An interface that only exists inside a host, on a job of several hosts."""
         hosts = {process.host for process in self.facts.processes if process.host}
-        for process in self.facts.processes:
+        inside = self._of_one_host()
+        between = [process for index, process in enumerate(self.facts.processes) if index not in inside]
+        for process in between:
             name = process.bootstrap_interface or ""
             if _DECOY.match(name) and (len(hosts) > 1 or self._several_nodes()):
                 evidence, order = self.at(self._of(process, "bootstrap"))
@@ -112,7 +114,7 @@ class _Look:
                     order=order,
                 )
                 return
-        loopback = [process for process in self.facts.processes if (process.bootstrap_address or "").startswith("127.")]
+        loopback = [process for process in between if (process.bootstrap_address or "").startswith("127.")]
         if loopback and (len(hosts) > 1 or self._several_nodes()):
             evidence, order = self.at(self._of(loopback[0], "bootstrap"))
             yield Signal(
@@ -123,6 +125,15 @@ class _Look:
                 {"node": loopback[0].host, "interface": loopback[0].bootstrap_interface},
                 order=order,
             )
+
+    def _of_one_host(self) -> set[int]:
+        """Processes whose communicators have all their ranks, on one host: they do not need to be reached from others."""
+        within, between = set(), set()
+        for comm in self.facts.communicators:
+            members = {rank.process for rank in comm.ranks}
+            hosts = {self.facts.processes[index].host for index in members}
+            (within if 1 < comm.nranks == len(comm.ranks) and len(hosts) == 1 else between).update(members)
+        return within - between
 
     def _several_nodes(self) -> bool:
         return any((rank.n_nodes or 0) > 1 for comm in self.facts.communicators for rank in comm.ranks)

@@ -157,6 +157,8 @@ class _Source:
     line: Line | None = None
     versions: dict[str, Line] = field(default_factory=dict)
     first: Line | None = None
+    front: bool = False
+    """It is the log of a server, which says when it has come up."""
     clocks: dict[str, float] = field(default_factory=dict)
     """Stage -> seconds of the day of its first marker."""
 
@@ -221,6 +223,7 @@ class Starts:
     def take(self, line: Line) -> bool:
         source = self.sources.setdefault(line.source, _Source())
         source.first = source.first or line
+        source.front = source.front or "(APIServer" in line.before or "(APIServer" in line.text
         if NO_BLOCK in line.text:
             self._starved.append(line)
             return False
@@ -334,12 +337,11 @@ class Starts:
 
     def _standing(self) -> Iterator[Signal]:
         """A start that is not finished in what is here."""
-        if self.ready is not None or self.served is not None:
-            return
+        up = {line.source for line in (self.ready, self.served) if line is not None}
         stages = [
             (source.stage, source.line)
-            for source in self.sources.values()
-            if source.line is not None and source.stage >= 0
+            for name, source in self.sources.items()
+            if source.line is not None and source.stage >= 0 and (not up or (source.front and source.stage < _READY))
         ]
         if not stages:
             return
@@ -362,9 +364,10 @@ class Starts:
             for version, line in source.versions.items():
                 versions.setdefault(version, line)
         if len(versions) > 1 and len(self.sources) > 1:
+            apart = any(self.sources[line.source].stage == _READY for line in versions.values())
             yield Signal(
                 "version-mismatch",
-                Says.NAMED,
+                Says.HINT if apart else Says.NAMED,
                 "vLLM " + " and ".join(sorted(versions)) + " run in one job",
                 [line.evidence() for line in versions.values()],
                 condition=True,

@@ -7,7 +7,7 @@ from typing import Optional, Tuple
 
 _COMM = re.compile(
     r"(?:\[Rank \d+\] )?(?:(?P<call>\w{1,60}) )?comm (?P<pointer>0x[0-9a-f]+|\(nil\)) rank (?P<rank>\d{1,9}) n[rR]anks (?P<nranks>\d{1,9}) "
-    r"cudaDev (?P<cuda>-?\d{1,5})(?: nvmlDev (?P<nvml>-?\d{1,5}))? busId (?P<bus>[0-9a-f]{1,16})(?: commId (?P<id>0x[0-9a-f]+))?"
+    r"cudaDev (?P<cuda>-?\d{1,5})(?: nvmlDev (?P<nvml>-?\d{1,5}))?(?: busId (?P<bus>[0-9a-f]{1,16}))?(?: commId (?P<id>0x[0-9a-f]+))?"
     r"(?P<rest>[^-\n]{0,300}(?:-\d[^-\n]{0,100})*)- "
     r"(?P<what>Init START|Init COMPLETE|Destroy COMPLETE|Abort COMPLETE|Abort START|Destroy START|Revoke \w+)",
     re.A,
@@ -17,7 +17,7 @@ _REST = re.compile(r"(commId|parent|color) (0x[0-9a-f]+|-?\d+)", re.A)
 
 # Call, pointer, rank, nranks, CUDA device, NVML device, bus id, commId, parent, color, what (Init START, Init COMPLETE, Destroy COMPLETE …)
 Said = Tuple[
-    Optional[str], str, int, int, int, Optional[int], str, Optional[str], Optional[str], Optional[int], str
+    Optional[str], str, int, int, int, Optional[int], Optional[str], Optional[str], Optional[str], Optional[int], str
 ]  # fmt: skip
 
 

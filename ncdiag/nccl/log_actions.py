@@ -133,7 +133,7 @@ def qp(thread: Thread, at: At, mtu: int, gid_index: Optional[int]) -> None:
 
 def comm(
     thread: Thread, at: At, call: Optional[str], pointer: str, number: int, nranks: int, cuda_dev: int, nvml_dev: Optional[int],
-    bus_id: str, comm_id: Optional[str], parent: Optional[str], color: Optional[int], what: str,
+    bus_id: Optional[str], comm_id: Optional[str], parent: Optional[str], color: Optional[int], what: str,
 ) -> Optional[RankState]:  # fmt: skip
     """Init START, Init COMPLETE, Destroy …: the lines that name a communicator. The rank, when it is new."""
     process = thread.process

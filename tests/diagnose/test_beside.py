@@ -118,3 +118,40 @@ STARVED = "".join(
 def test_an_engine_that_waits_to_the_end_is_not_covered_by_what_another_file_says(other: str) -> None:
     for files in ({"engine": STARVED, "other": other}, {"a": other, "engine": STARVED}):
         assert causes_of(**files)[0].cause == "unresolved"
+
+
+def test_loopback_of_nccl_2_4_whose_communicators_name_no_bus() -> None:
+    """An older release prints neither the start of a communicator nor its bus and id."""
+    inside = "".join(
+        f"gpu1:{70 + number}:{70 + number} [{number}] NCCL INFO Bootstrap : Using [0]lo:127.0.0.1<0>\n"
+        f"gpu1:{70 + number}:{90 + number} [{number}] NCCL INFO comm 0x7f{number}0 rank {number} nranks 2 cudaDev {number} nvmlDev {number} - Init COMPLETE\n"
+        for number in range(2)
+    )
+    assert {cause.confidence for cause in causes_of(one=inside, other=ELSEWHERE)} == {"possible"}
+
+
+BANNER = "(APIServer pid=1) INFO 11-30 14:40:00 [utils.py:253] vLLM API server version {version}\n"
+
+
+def test_versions_of_two_servers_that_each_came_up_are_of_two_jobs() -> None:
+    one, two = (BANNER.format(version=version) + SERVES for version in ("0.11.0", "0.11.2"))
+    causes = causes_of(one=one, two=two)
+    assert causes[0].cause == "healthy"
+    assert {cause.confidence for cause in causes if cause.cause == "version-mismatch"} <= {"possible"}
+
+
+def test_a_server_that_stands_beside_one_that_came_up() -> None:
+    stands = BANNER.format(version="0.11.0") + (
+        "(EngineCore_DP0 pid=9) INFO 11-30 14:40:09 [parallel_state.py:1208] world_size=2 rank=0 local_rank=0 distributed_init_method=tcp://192.0.2.1:29500 backend=nccl\n"
+        "(APIServer pid=1) DEBUG 11-30 14:41:06 [utils.py:1120] Waiting for 1 local, 0 remote core engine proc(s) to start.\n"
+    )
+    assert causes_of(stands=stands)[0].cause == "unresolved"
+    assert causes_of(stands=stands, other=SERVES)[0].cause == "unresolved"
+
+
+def test_a_named_cause_stays_first_and_is_not_sure_beside_a_job_that_works() -> None:
+    failed = "RuntimeError: Version mismatch: The cluster was started with:\n    Ray: 2.40.0\n    Python: 3.11.9\nThis process on node 192.0.2.8 was started with:\n    Ray: 2.44.1\n    Python: 3.11.9\n"
+    for other in ("", TRAINS):
+        causes = causes_of(failed=failed, **({"other": other} if other else {}))
+        assert causes[0].cause == "ray-version-mismatch"
+        assert causes[0].confidence == ("likely" if other else "sure")
