@@ -14,7 +14,7 @@ from ncdiag.model import Frame
 from ncdiag.stages import steps
 from ncdiag.stages.idle import RULES as IDLE
 from ncdiag.stages.match import first
-from ncdiag.stages.order import LOCK, PEERS, PIPE, SLEEP, STORE, TYPED
+from ncdiag.stages.order import LOCK, PEERS, PIPE, QUEUE, SLEEP, STORE, TYPED
 from ncdiag.stages.threads import frames_of, is_user, main_thread
 
 LONG_S = 30.0
@@ -28,7 +28,7 @@ def stands(view: View, waiting: Sequence[View]) -> str:
         return f"this sleep lasts {duration(view.call['left_s'])} more"
     if _still(view) >= LONG_S:
         return f"it has not run for {duration(_still(view))}"
-    longest = max((_still(other) for other in waiting if other.waiting in (PEERS, STORE)), default=0.0)
+    longest = max((_still(other) for other in waiting if other.waiting in (PEERS, STORE, QUEUE)), default=0.0)
     if longest >= LONG_S:
         return f"the others have waited for {duration(longest)}"
     if view.waiting == LOCK and view.call.get("endless") and _only_itself(view):

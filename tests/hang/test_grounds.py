@@ -34,3 +34,12 @@ def test_how_long_nothing_ran(late: dict[str, float], waits: dict[str, float], c
     assert (verdict.causes[0].confidence, [row.rank for row in verdict.culprits]) == (confidence, [1])
     assert words in verdict.summary, verdict.summary
     assert any("--window 40" in step for step in verdict.next) == (confidence == "possible")
+
+
+def test_who_waits_at_a_message_queue_of_the_engine_waits_too() -> None:
+    call = {"name": "recvfrom", "endless": True}
+    late = rank(1, "node-a", "own", wchan="sk_wait_data", call=call, still_s=3.0)
+    verdict = infer([rank(0, "node-a", "queue", still_s=58.0), late])
+    assert verdict.causes[0].confidence == "likely" and "the others have waited for 58 s" in verdict.summary
+    ready = infer([rank(0, "node-a", "idle", still_s=58.0), late])
+    assert ready.causes[0].confidence == "possible", "who is ready may wait for work as long as it likes"
