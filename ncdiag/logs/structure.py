@@ -128,7 +128,8 @@ class _Look:
 
     def _of_one_host(self) -> set[int]:
         """Processes whose communicators have all their ranks, on one host: they do not need to be reached from others."""
-        within, between = set(), set()
+        within: set[int] = set()
+        between: set[int] = set()
         for comm in self.facts.communicators:
             members = {rank.process for rank in comm.ranks}
             hosts = {self.facts.processes[index].host for index in members}
