@@ -137,7 +137,7 @@ def lint_command(chosen: tuple[str, ...], folder: Path | None, folders: tuple[st
     "values",
     multiple=True,
     metavar="NAME=VALUE",
-    help="A value a remedy needs: a variable's, SHM_SIZE, PID.",
+    help="A value a remedy needs: a variable's, SHM_SIZE, PID, and what else stands in it in capitals.",
 )
 @click.option(
     "--answer", "answers", multiple=True, metavar="STEP=ANSWER", help="The answer to a question, given beforehand."
@@ -210,7 +210,7 @@ def run_command(
         options["ssh_user"],
         options["ssh_config"],
     )
-    answers = _pairs(options["answers"], "--answer")
+    answers, values = _pairs(options["answers"], "--answer"), _pairs(options["values"], "--value")
     terminal = sys.stdin.isatty() and sys.stderr.isatty()
     walk = Walk(
         target,
@@ -218,9 +218,10 @@ def run_command(
         Terminal(answers) if terminal else Nobody(answers),
         options["apply"],
         options["max_risk"] if options["yes"] else None,
-        Inputs(env_file, _pairs(options["values"], "--value")),
+        Inputs(env_file, values),
         options["limit_s"],
         _progress(obj["quiet"]),
+        _known(options["pid"], values),
     )
     try:
         record = walk.run(proved(name, folder))
@@ -281,6 +282,12 @@ def _pairs(given: tuple[str, ...], option: str) -> dict[str, str]:
             raise click.UsageError(f"{option} {item}: not NAME=VALUE")
         pairs[key] = value
     return pairs
+
+
+def _known(pid: int | None, values: dict[str, str]) -> dict[str, str]:
+    """The words that remedies are shown with a value for; names of variables stand in them as such."""
+    given = {} if pid is None else {"PID": str(pid)}
+    return {**given, **{name: value for name, value in values.items() if "_" not in name}}
 
 
 def _chosen(name: str | None, findings: Path | None, anywhere: bool) -> list[Found]:

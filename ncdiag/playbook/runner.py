@@ -10,6 +10,7 @@ from datetime import datetime, timezone
 from typing import Protocol
 
 from ncdiag.model import Status
+from ncdiag.placeholders import filled
 from ncdiag.playbook.actions import Inputs, Prepared, Refused, prepare
 from ncdiag.playbook.ending import ending_at, ending_of
 from ncdiag.playbook.evidence import fold, judge, seen_in, verify_text, worst
@@ -61,6 +62,8 @@ class Walk:
     inputs: Inputs = field(default_factory=Inputs)
     deadline_s: float = 1800.0
     progress: Callable[[str], None] = lambda line: None
+    known: Mapping[str, str] = field(default_factory=dict)
+    """Words in capitals that remedies are shown with their values for: PID, PEER, INTERFACE. No action takes them from here."""
 
     def run(self, playbook: Playbook) -> Record:
         """Takes step after step until `stop`, the end, a playbook seen before, or the time limit."""
@@ -163,7 +166,8 @@ class Walk:
         return taken
 
     def _remedy(self, playbook: Playbook, step: RemedyStep) -> Taken:
-        taken = Taken(playbook.name, step.id, "remedy", step.remedy, "shown", risk=step.risk, undo=step.undo)
+        told, undo = filled(step.remedy, self.known), filled(step.undo, self.known)
+        taken = Taken(playbook.name, step.id, "remedy", told, "shown", risk=step.risk, undo=undo)
         taken.verify = verify_text(step.verify)
         if step.action is None:
             return taken

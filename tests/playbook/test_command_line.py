@@ -233,3 +233,10 @@ def test_a_person_at_a_terminal_confirms_after_seeing_undo_and_change(tmp_path: 
         os.close(ours)
     assert ("**applied**" in out) is applied
     assert env.read_text() == ("" if applied else "NCCL_TIMEOUT=5\n")
+
+
+def test_remedies_are_shown_with_what_was_given() -> None:
+    pid = str(os.getpid())
+    given = ("--answer", "why=paused", "--value", "NAME=vllm_1", "--value", "NCCL_X=1")
+    assert f"kill -CONT {pid}." in ncdiag("playbook", "run", "rank-stopped", "--pid", pid).stdout
+    assert "docker unpause vllm_1, scontrol resume JOB" in ncdiag("playbook", "run", "rank-stopped", *given).stdout
