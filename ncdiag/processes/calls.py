@@ -115,7 +115,7 @@ def _descriptors(host: Host, pid: int, name: str, arguments: List[int]) -> List[
     if name in _AT_ONE:
         return [arguments[0]]
     if name in ("poll", "ppoll"):
-        raw = _memory(pid, arguments[0], 8 * min(arguments[1], MOST))
+        raw = memory(pid, arguments[0], 8 * min(arguments[1], MOST))
         return [number for number, _ in struct.iter_unpack("<ii", raw or b"") if number >= 0]
     if name.startswith("epoll"):
         try:
@@ -124,7 +124,7 @@ def _descriptors(host: Host, pid: int, name: str, arguments: List[int]) -> List[
             return []
         return [int(line.split()[1]) for line in lines if line.startswith("tfd:")][:MOST]
     if name in _SELECTS and arguments[1]:
-        raw = _memory(pid, arguments[1], min(arguments[0] + 7, MOST) // 8)
+        raw = memory(pid, arguments[1], min(arguments[0] + 7, MOST) // 8)
         return [8 * place + bit for place, byte in enumerate(raw or b"") for bit in range(8) if byte >> bit & 1]
     return []
 
@@ -157,14 +157,14 @@ def _left(until: Optional[float], real: bool) -> Optional[float]:
 
 def _seconds(pid: int, place: int, unit: float = 1e-9) -> Optional[float]:
     """The `struct timespec` (or, by `unit`, timeval) at an address of `pid`; None where its memory may not be read."""
-    raw = _memory(pid, place, 16)
+    raw = memory(pid, place, 16)
     if raw is None:
         return None
     seconds, part = struct.unpack("<qq", raw)
     return seconds + part * unit
 
 
-def _memory(pid: int, place: int, size: int) -> Optional[bytes]:
+def memory(pid: int, place: int, size: int) -> Optional[bytes]:
     """`size` bytes of the memory of `pid`; None where they may not be read."""
     try:
         descriptor = os.open(f"/proc/{pid}/mem", os.O_RDONLY | os.O_CLOEXEC)

@@ -13,6 +13,7 @@ import contextlib
 import importlib.metadata
 import json
 import os
+import platform
 import re
 import shutil
 import signal
@@ -24,6 +25,7 @@ from typing import Any
 
 from ncdiag import redact
 from ncdiag.model import Frame
+from ncdiag.processes import calls
 from ncdiag.processes.denied import way_out
 
 PYTHON_TIMEOUT_S = 5.0
@@ -213,7 +215,7 @@ def _parse(out: str, pid: int, native: bool) -> Stacks:
 
 
 def _thread(thread: dict[str, Any], pid: int) -> dict[str, Any]:
-    tid = _tid(pid, thread.get("os_thread_id"))
+    tid = _tid(pid, thread.get("os_thread_id"), thread.get("thread_id"))
     main = tid == pid or thread.get("thread_name") == "MainThread"
     frames = [
         Frame(
@@ -234,11 +236,18 @@ def _thread(thread: dict[str, Any], pid: int) -> dict[str, Any]:
     }
 
 
-def _tid(pid: int, told: Any) -> int | None:
-    """The number of a thread here; py-spy tells that of a container's as it is inside. None where it tells none (Python 3.10 and older, read without
-    a pause), or the thread has ended."""
-    if not isinstance(told, int) or os.path.exists(f"/proc/{pid}/task/{told}"):
-        return told
+_TID_AT = {"x86_64": 720, "aarch64": 208}
+"""Machine -> where glibc keeps a thread's number in its `struct pthread` (nptl/descr.h), whose address pthread_self() gives."""
+
+
+def _tid(pid: int, told: Any, handle: Any) -> int | None:
+    """The number of a thread here. py-spy tells that of a container's as it is inside; of Python 3.10 and older, read without a pause, it only tells the
+    handle by which pthread knows it. None where neither leads to a thread of `pid`."""
+    if told is None and isinstance(handle, int):
+        raw = calls.memory(pid, handle + _TID_AT.get(platform.machine(), 0), 4)
+        told = int.from_bytes(raw, sys.byteorder) if raw else None
+    if told is None or os.path.exists(f"/proc/{pid}/task/{told}"):
+        return told if isinstance(told, int) else None
     return next((tid for tid, inside in _numbers(pid) if inside == told), None)
 
 

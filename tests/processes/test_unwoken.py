@@ -79,7 +79,44 @@ def test_who_runs_is_paused(tmp_path: Path) -> None:
         assert not unwoken.read(Host(), program.pid, nonblocking=True).paused
 
 
-@pytest.mark.skipif(sys.version_info < (3, 11), reason="before Python 3.11 py-spy needs a pause to number its threads")
+def older_python() -> str | None:
+    """An interpreter of this machine whose frames do not tell the number of their thread."""
+    known = [shutil.which(f"python3.{minor}") for minor in (8, 9, 10)]
+    known += [str(path) for path in Path.home().glob(".pyenv/versions/3.*/bin/python")]
+    for path in filter(None, known):
+        asked = subprocess.run(
+            [path, "-c", "import sys; print(*sys.version_info[:2])"], capture_output=True, text=True, check=False
+        )
+        if asked.stdout.split() in (["3", "8"], ["3", "9"], ["3", "10"]):
+            return path
+    return None
+
+
+OLDER = older_python()
+
+
+@pytest.mark.skipif(OLDER is None, reason="no Python 3.8 to 3.10 on this machine")
+@pytest.mark.parametrize("inside", [False, True])
+def test_threads_of_an_older_python_are_numbered_without_a_pause(tmp_path: Path, inside: bool) -> None:
+    if inside and (os.geteuid() != 0 or not shutil.which("unshare")):
+        pytest.skip("pid namespaces need root and util-linux")
+    (tmp_path / "program.py").write_text(BESIDE)
+    program = [str(OLDER), str(tmp_path / "program.py"), "polls"]
+    enter = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"] if inside else []
+    with subprocess.Popen([*enter, *program], stdout=subprocess.PIPE, text=True) as started:
+        try:
+            assert started.stdout is not None and started.stdout.readline() == "ready\n"
+            children = Path(f"/proc/{started.pid}/task/{started.pid}/children").read_text().split()
+            pid = int(children[0]) if inside else started.pid
+            settled(pid)
+            read = unwoken.read(Host(), pid)
+            tids = {int(name) for name in os.listdir(f"/proc/{pid}/task")}
+        finally:
+            started.kill()
+    assert {thread["tid"] for thread in read.threads} == tids and not read.paused
+    assert main_frames(read)[0] == "sleeps"
+
+
 def test_a_thread_that_polls_beside_is_no_reason_to_wake_the_others(tmp_path: Path) -> None:
     with running(BESIDE, "polls", folder=tmp_path) as (program, _):
         settled(program.pid)
