@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from ncdiag.logs import endings
 from ncdiag.logs.model import bare
 from ncdiag.stages import stage_of_log_line
 
@@ -12,12 +13,7 @@ ENDED_S, RAISED_S = 3.0, 30.0
 """Seconds without a line after which a line that says that it has ended counts, and an exception at the very end, which may have been caught."""
 LAST = 4
 """Lines at the end among which such an exception stands; clean-up may print something after it."""
-_ENDED = re.compile(
-    r"Engine core initialization failed|Engine process failed to start|EngineCore (?:failed to start|encountered a fatal error)"
-    r"|WorkerProc initialization failed|Application startup failed|EngineDeadError|MQEngineDeadError|ChildFailedError"
-    r"|noticed that process rank|MPI_ABORT was invoked|exited on signal \d|Exited with exit code [1-9]"
-    r"|^(?:Killed|Aborted|Segmentation fault)\b|error: (?:unrecognized arguments|the following arguments are required|argument )"
-)
+_ENDED = re.compile("|".join((endings.ENGINE, endings.LAUNCHER, endings.PROCESS, endings.ARGUMENTS)))
 _RAISED = re.compile(r"^(?:[\w.]+\.)?\w*(?:Error|Exception)(?::|$)")
 _TRACEBACK = "Traceback (most recent call last)"
 

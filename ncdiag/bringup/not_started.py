@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
+from ncdiag.logs import endings
 from ncdiag.logs.model import bare
 from ncdiag.model import Cause, Evidence
 
@@ -20,7 +21,7 @@ _SHELL = re.compile(
     r"^\S*(?:sh|env|nohup|timeout|nice|stdbuf|numactl|taskset|setsid|xargs|exec)\d*: .*(?:not found|No such file or directory|cannot open|can't open"
     r"|Permission denied|cannot execute)|^\S+: line \d+: .*(?:not found|No such file or directory|Permission denied|cannot execute)"
 )
-_ARGUMENTS = re.compile(r": error: (?:unrecognized arguments|the following arguments are required|argument )")
+_ARGUMENTS = re.compile(": " + endings.ARGUMENTS)
 _WAYS = (
     (_PYTHON, "look at that name and in which folder it is run, or activate the environment that has it"),
     (_SHELL, "look at that path, or activate the environment that has the program"),

@@ -84,7 +84,7 @@ class Addresses:
         pass
 
     def signals(self) -> Iterator[Signal]:
-        known = {address for address in self._known if not address.startswith("127.") and address != "0.0.0.0"}
+        known = dict.fromkeys(a for a in self._known if not a.startswith("127.") and a != "0.0.0.0")
         for address, (line, how) in self._failed.items():
             where = {**speaker(line.shown), "peer": address}
             evidence = [line.evidence()]

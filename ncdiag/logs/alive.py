@@ -9,7 +9,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from ncdiag.explain import Says, Signal
+from ncdiag.logs import endings
 from ncdiag.logs.model import SHELL, Line
+from ncdiag.logs.steps import step
 
 _LOSS = re.compile(r"(?:\b|_)[Ll]oss\b['\"]?\W{1,4}\d")
 _STEP = re.compile(r"(?i)\b(?:steps?|iter\w*|epoch)\W{1,12}\d|\d/ *\d|\bit/s|s/it\b|'loss'|grad_norm")
@@ -17,8 +19,15 @@ _PROMPT = re.compile(
     r"(?:^|[$#%>] ?)(?:\w+=\S* )*(?:sudo |time |exec )*(?P<program>(?:mpirun|mpiexec|srun|torchrun|deepspeed|accelerate launch|vllm serve|ray start|docker run)(?![\w.:]| noticed)|python3? -m \S+|\S*_perf(?:_mpi)? -)"
 )
 _DEATH = re.compile(
-    r"Traceback \(most recent call last\)|^terminate called after|Test (?:NCCL|CUDA) failure|ChildFailedError|MPI_ABORT was invoked|noticed that process rank"
-    r"|exited on signal|Exited with exit code|core dumped|^\^C|EngineCore (?:failed|encountered)|^Killed$|^Aborted|Segmentation fault|closing signal SIGTERM|Watchdog caught collective operation timeout"
+    "|".join(
+        (
+            endings.LAUNCHER,
+            endings.PROCESS,
+            endings.ENGINE_CORE,
+            r"Traceback \(most recent call last\)|^terminate called after|Test (?:NCCL|CUDA) failure|core dumped|^\^C|^Aborted|Segmentation fault|closing signal SIGTERM",
+            "Watchdog caught collective operation timeout",
+        )
+    )
 )
 _OF = re.compile(r"(?<![\d/.])(\d{2,})\s*/\s*(\d{2,})(?![\d/])")
 _FINISHED = re.compile(
@@ -31,7 +40,6 @@ _KERNEL = re.compile(
     r"\bkernel:|^\[ *\d{1,8}\.\d{6}\]|^\[\w{3} \w{3} [ \d]\d \d\d:\d\d:\d\d \d{4}\]|\bNVRM:|mlx[45]_core"
 )
 """A line of the kernel: pasted beside a run's own, it was not said in between."""
-_NUMBER = re.compile(r"(?i)\b(?:steps?|iter\w*)\W{1,12}(\d+)")
 _ANSWER = re.compile(r'" 200 OK|generation throughput: (?!0\.0 )[\d.]+|gen throughput \(token/s\): [1-9]')
 RUNS_LIMIT = 10_000  # of one source, besides launches
 STEPS = 3  # of a training that show it at work
@@ -131,11 +139,11 @@ class Life:
         return trains(line.text) or _ANSWER.search(line.text) is not None
 
     def _count(self, line: Line) -> None:
-        number = _NUMBER.search(line.text)
+        number = step(line.text)
         if number is not None:
-            if int(number[1]) < self._number.get(line.source, 0):
+            if number < self._number.get(line.source, 0):
                 self._again[line.source] = line.order
-            self._number[line.source] = int(number[1])
+            self._number[line.source] = number
         self._recent.setdefault(line.source, deque(maxlen=STEPS)).append(line.order)
 
     def end(self, source: str) -> None:

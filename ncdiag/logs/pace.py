@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from ncdiag.explain import Says, Signal
 from ncdiag.logs.model import Line
+from ncdiag.logs.steps import step
 
-_STEP = re.compile(r"(?i)\b(?:steps?|iter\w*)\W{1,12}(?P<n>\d{1,9})\b")
 _RATE = re.compile(
     r"(?i)\b(?P<name>tokens/s(?:ec)?(?:/gpu)?|tok/s|tps|samples[/ ](?:per )?s(?:ec(?:ond)?)?|tflops?/?s?(?:/gpu)?)\W{1,4}(?P<n>\d[\d,]{0,12}(?:\.\d{1,6})?)"
 )
@@ -44,14 +44,14 @@ class Pace:
         self._open: dict[tuple[str, str], _Run] = {}
 
     def take(self, line: Line) -> bool:
-        step, rate, time = _STEP.search(line.text), _RATE.search(line.text), _TIME.search(line.text)
+        number, rate, time = step(line.text), _RATE.search(line.text), _TIME.search(line.text)
         found = rate or time
-        if step is None or found is None:
+        if number is None or found is None:
             return False
         value = float(found["n"].replace(",", ""))
         if value <= 0:
             return False
-        name, number = found["name"].lower(), int(step["n"])
+        name = found["name"].lower()
         pace = value if rate else 1 / value
         run = self._open.get((line.source, name))
         if run is None or number < run.last:

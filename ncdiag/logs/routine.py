@@ -11,13 +11,13 @@ from collections import deque
 from collections.abc import Iterator
 
 from ncdiag.logs.alive import trains
+from ncdiag.logs.steps import step
 
 ENDS = 3  # lines of a kind at both ends of a row that are read: so many steps show a training at work
 BACK_LIMIT = 64  # places of one row where the count goes back; the last ones are kept
 KINDS_LIMIT = 2048
 GROWTHS_LIMIT = 512  # states of a row's bars that differ from the one before in more than their counts
 
-_STEP = re.compile(rb"\b(?:[Ss][Tt][Ee][Pp][Ss]?|[Ii][Tt][Ee][Rr]\w*)\W{1,12}(\d{1,18})")
 _IDLE = b" throughput: 0.0 "
 _BAR = re.compile(
     rb"(?P<what>[\w ,()-]{0,60}?):?\s+(?P<percent>\d{1,3})%(?: Completed)? ?\|.*?\d[\d.]*[kKMGT]?/(?P<all>\d[\d.]*[kKMGT]?)"
@@ -40,7 +40,7 @@ class Kind:
 
     def __init__(self, raw: bytes) -> None:
         self.is_bar = is_bar(raw)
-        self._counts = not self.is_bar and _STEP.search(raw) is not None
+        self._counts = not self.is_bar and step(raw) is not None
         self._number = 0
         self._last: deque[Place] = deque(maxlen=ENDS)
         self._first: list[Place] = []
@@ -50,8 +50,7 @@ class Kind:
 
     def add(self, place: Place) -> None:
         if self._counts:
-            step = _STEP.search(place[2])
-            number = int(step[1]) if step else 0
+            number = step(place[2]) or 0
             if number < self._number:
                 self._back.extend((self._last[-1], place) if self._last else (place,))
             self._number = number
