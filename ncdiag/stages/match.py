@@ -29,14 +29,15 @@ class Rule:
     waiting: Optional[str]
     """What is waited for in it (`order.WAITING`); None where the innermost frames must say it."""
     frames: Tuple[str, ...]
-    """`function@path`: `*` in the path stands for anything, an empty path for every file; `~function` a native one;
-    `*` as the function stands for any function of that file, but not while a module is imported."""
+    """`function@path`: `*` in the path stands for anything, an empty path for every file; `~function` a native one, `~Class::function`
+    one of a class whose name ends so; `*` as the function stands for any function of that file, but not while a module is imported."""
     detail: str = ""
 
     @functools.cached_property
     def names(self) -> FrozenSet[str]:
         """Functions that a stack must have for the rule to fit."""
-        return frozenset(pattern.partition("@")[0].lstrip("~") for pattern in self.frames) - {"*"}
+        functions = (pattern.partition("@")[0].lstrip("~") for pattern in self.frames)
+        return frozenset(name.rpartition("::")[2] for name in functions) - {"*"}
 
     def find(self, stack: Sequence[Frame]) -> Optional[Frame]:
         """The frame of the first pattern, None unless all patterns are there."""
@@ -48,6 +49,8 @@ class Rule:
 
 def _fits(pattern: str, frame: Frame) -> bool:
     if pattern.startswith("~"):
+        if "::" in pattern:
+            return _native(frame) and _TAIL.sub("", frame.name).endswith(pattern[1:])
         return _native(frame) and function(frame.name) == pattern[1:]
     name, _, path = pattern.partition("@")
     if name not in ("*", frame.name) and function(frame.name) != name:

@@ -185,6 +185,48 @@ CASES = {
         "collective",
         "peers",
     ),
+    "DDP sums its gradients": (
+        (
+            "~pthread_cond_wait",
+            "~std::condition_variable::wait",
+            "~c10d::Reducer::finalize_backward",
+            "_engine_run_backward@torch/autograd/graph.py",
+            "step@/home/u/train.py",
+        ),
+        "script",
+        "collective",
+        "peers",
+    ),
+    "DDP is made": (
+        ("_verify_param_shape_across_processes@torch/distributed/utils.py", "model@/home/u/train.py"),
+        "script",
+        "collective",
+        "peers",
+    ),
+    "a handle of a collective": (
+        ("~std::condition_variable::wait", "~c10d::Work::wait", "step@/home/u/train.py"),
+        "script",
+        "collective",
+        "peers",
+    ),
+    "a handle of gloo's own": (
+        ("~pthread_cond_wait", "~c10d::ProcessGroupGloo::AsyncWork::wait(long)", "step@/home/u/train.py"),
+        "script",
+        "collective",
+        "peers",
+    ),
+    "a condition that is no collective's": (
+        ("~std::condition_variable::wait", "~mylib::Queue::wait", "step@/home/u/train.py"),
+        "script",
+        "program",
+        None,
+    ),
+    "FSDP gathers": (
+        ("all_gather_single@torch/distributed/distributed_c10d.py", "step@/home/u/train.py"),
+        "script",
+        "collective",
+        "peers",
+    ),
     "GPU wait of a script": (
         ("~cuStreamSynchronize", "~at::native::item", "main@/home/u/train.py"),
         "script",
