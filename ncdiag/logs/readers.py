@@ -35,10 +35,10 @@ from ncdiag.logs.pasted.visible import Visible
 from ncdiag.logs.scan import Reader
 from ncdiag.logs.sockets import Sockets
 from ncdiag.logs.stacks import Stacks
+from ncdiag.logs.starts import Starts
 from ncdiag.logs.torch import OutOfMemory, Watchdog
 from ncdiag.logs.tracebacks import Exceptions
 from ncdiag.logs.unlike import NcclVersions
-from ncdiag.logs.vllm import Starts
 
 
 @dataclass

@@ -22,7 +22,7 @@ _IDLE = b" throughput: 0.0 "
 _BAR = re.compile(
     rb"(?P<what>[\w ,()-]{0,60}?):?\s+(?P<percent>\d{1,3})%(?: Completed)? ?\|.*?\d[\d.]*[kKMGT]?/(?P<all>\d[\d.]*[kKMGT]?)"
 )
-"""As in `vllm`."""
+"""As in `starts.progress`."""
 _ELAPSED = re.compile(rb"\[(?:(\d+):)?(\d+):(\d\d)<")
 _DRAWN = b"#=>*- \xe2\x96" + bytes(range(0x88, 0x90))
 """What a bar is drawn with: it grows."""

@@ -11,7 +11,7 @@ from ncdiag.logs.documents import Documents
 from ncdiag.logs.how_far import INITIALISED, healthy, proof
 from ncdiag.logs.model import STANDING, Line
 from ncdiag.logs.readers import Readers
-from ncdiag.logs.vllm import Starts
+from ncdiag.logs.starts import Starts
 from ncdiag.model import Evidence
 from ncdiag.nccl.log_facts import NcclFacts
 
@@ -24,7 +24,7 @@ def outcome(signals: Sequence[Signal], readers: Readers, facts: NcclFacts, order
     starts = readers.starts
     ending = [signal for signal in signals if not signal.condition]
     real = [signal for signal in ending if signal.order < STANDING - 9]
-    moving, slow = starts.moving() or _under_way(readers), starts.slow()
+    moving, slow = starts.progress.moving() or _under_way(readers), starts.slow()
     long = readers.lasting.slow()
     if moving is not None and all(signal.order < moving.order and signal.says <= Says.SYMPTOM for signal in real):
         yield moving

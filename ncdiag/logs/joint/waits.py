@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from ncdiag.explain import Says, Signal
 from ncdiag.logs.model import STANDING, Line, speaker
 from ncdiag.logs.readers import Readers
-from ncdiag.logs.vllm import ORDER
+from ncdiag.logs.starts.markers import ORDER
 from ncdiag.model import Evidence
 
 _TIME_LIMIT = re.compile(r"(?i)time ?limit|walltime|deadline")
@@ -44,7 +44,7 @@ def limit_after_a_fault(signals: Sequence[Signal]) -> None:
 
 def waited_for_load(signals: Sequence[Signal], readers: Readers) -> Iterator[Signal]:
     """A wait ran into its limit while one node still loaded what another one had."""
-    uneven = readers.starts.uneven()
+    uneven = readers.starts.progress.uneven()
     if (
         uneven is not None
         and (readers.starts.ready is None or readers.starts.ready.source not in {line.source for line in uneven})
@@ -101,7 +101,7 @@ _FASTER = "make what is slow there as fast as on the others (a copy of the check
 
 def _works(readers: Readers) -> Iterator[tuple[int, float, Line, list[Evidence]]]:
     """Work that stands last, and work of one process that another one had finished in the same run: percent, seconds, line, and the line of the other one."""
-    last, behind = readers.starts.preparing(), readers.starts.behind()
+    last, behind = readers.starts.progress.preparing(), readers.starts.progress.behind()
     if last is not None:
         yield (*last, [])
     if behind is not None:
