@@ -5,8 +5,9 @@ Files do not say which of them came first, and two files may be of two runs. Wha
 
 from __future__ import annotations
 
+import functools
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 
 from ncdiag.explain import Says, Signal
@@ -20,10 +21,10 @@ WITHIN_S = 3600.0
 
 
 def follows(
-    signals: Iterable[Signal], facts: NcclFacts, runs: dict[str, list[Run]], order: dict[str, float]
+    signals: Sequence[Signal], facts: NcclFacts, runs: dict[str, list[Run]], order: dict[str, float]
 ) -> Callable[[Signal, Signal], bool]:
     """Asks whether its first signal is known to come after its second, in the same job. `order`: source -> position of its first line."""
-    times = _times(signals, facts)
+    times = functools.cache(lambda: _times(signals, facts))  # mostly one source is all there is, and nobody asks
     groups = _Groups(facts)
     launches = {source: [run.start for run in found if run.line is not None] for source, found in runs.items()}
 
@@ -38,7 +39,7 @@ def follows(
             start, end = (order.get(one.source, 0.0) + (item.line or 0) - 1 for item in (other, one))
             starts = launches.get(one.source, ())
             return _in_order(one, other) and bisect_right(starts, start) == bisect_right(starts, end)
-        apart = _apart(one, other, times)
+        apart = _apart(one, other, times())
         if apart is None:
             return later.says is Says.CASCADE and not mine.isdisjoint(theirs)
         return 0 <= apart <= WITHIN_S
@@ -62,7 +63,7 @@ Times = dict[str, tuple[list[int], list[Stamp]]]
 """Source -> its lines that say a time, in order, and these times."""
 
 
-def _times(signals: Iterable[Signal], facts: NcclFacts) -> Times:
+def _times(signals: Sequence[Signal], facts: NcclFacts) -> Times:
     found: dict[str, dict[int, Stamp]] = {}
     for source, line, text in _said(signals, facts):
         at = stamp(text)
@@ -71,7 +72,7 @@ def _times(signals: Iterable[Signal], facts: NcclFacts) -> Times:
     return {source: (sorted(lines), [lines[number] for number in sorted(lines)]) for source, lines in found.items()}
 
 
-def _said(signals: Iterable[Signal], facts: NcclFacts) -> Iterator[tuple[str, int, str]]:
+def _said(signals: Sequence[Signal], facts: NcclFacts) -> Iterator[tuple[str, int, str]]:
     for signal in signals:
         yield from ((item.source, item.line, item.text) for item in signal.evidence if item.line is not None)
     for event in facts.events:
