@@ -2,7 +2,7 @@
 
 One process a GPU. Of every operation and size: the time of one when they are launched one by one through torch (`eager_us`), in CUDA graphs
 (`graph_us`), and what the CPU needs for one launch (`cpu_us`); of all-reduce besides, in place and by itself without torch (`raw_us`,
-`raw_graph_us`). `chosen` and `mean_us` are what `ncdiag.bandwidth.worker.measure` makes of it. Times are microseconds, medians over batches, of
+`raw_graph_us`). `chosen` and `mean_us` are what `ncdiag.bandwidth.node.timing.measure` makes of it. Times are microseconds, medians over batches, of
 the slowest rank.
 """
 
@@ -22,7 +22,10 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT))
 
-from ncdiag.bandwidth import worker  # noqa: E402
+from ncdiag.bandwidth.node.group import GRAPHED, Group  # noqa: E402
+from ncdiag.bandwidth.node.nccl import out_of_place  # noqa: E402
+from ncdiag.bandwidth.node.operations import Case, places  # noqa: E402
+from ncdiag.bandwidth.node.timing import measure  # noqa: E402
 
 OPS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv")
 SIZES = tuple(1 << power for power in range(3, 27))
@@ -35,20 +38,20 @@ def captured(operation: Callable[[], Any]) -> Callable[[], None]:
 
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph, capture_error_mode="thread_local"):
-        for _ in range(worker.GRAPHED):
+        for _ in range(GRAPHED):
             operation()
     graph.replay()
     replay: Callable[[], None] = graph.replay
     return replay
 
 
-def timed(group: worker.Group, operation: Callable[[], Any], count: int) -> float:
+def timed(group: Group, operation: Callable[[], Any], count: int) -> float:
     """Seconds of one of `count` operations."""
     taken = [group.total(operation, count) / count for _ in range(BATCHES)]
     return group.agree(statistics.median(taken))[0]
 
 
-def cpu_s(group: worker.Group, operation: Callable[[], Any]) -> float:
+def cpu_s(group: Group, operation: Callable[[], Any]) -> float:
     """Seconds that the CPU takes for one launch, where the GPU need not be waited for."""
     group.wait()
     began = time.perf_counter()
@@ -59,10 +62,10 @@ def cpu_s(group: worker.Group, operation: Callable[[], Any]) -> float:
     return group.agree(taken / BURST)[0]
 
 
-def compare(group: worker.Group, op: str, size: int, in_place: bool) -> dict[str, Any]:
-    case = worker.Case(group, op, size, in_place, 1)
+def compare(group: Group, op: str, size: int, in_place: bool) -> dict[str, Any]:
+    case = Case(group, op, size, in_place, 1)
     job = {"warmup": 5, "precision": 0.01, "budget_s": 0.3, "check": False}
-    row = worker.measure(group, case, job)
+    row = measure(group, case, job)
     mean_s = group.agree(row["mean_s"])[0]  # of all ranks, so that all launch as many
     case.fill()
     count = max(min(int(BATCH_S / mean_s), 200), BURST)
@@ -70,11 +73,11 @@ def compare(group: worker.Group, op: str, size: int, in_place: bool) -> dict[str
     found = {
         "eager_us": timed(group, case.operation, count),
         "cpu_us": cpu_s(group, case.operation),
-        "graph_us": timed(group, graph, count // worker.GRAPHED) / worker.GRAPHED,
+        "graph_us": timed(group, graph, count // GRAPHED) / GRAPHED,
         "mean_us": mean_s,
     }
     if op == "all_reduce" and in_place:
-        reduce = worker.out_of_place(group)
+        reduce = out_of_place(group)
 
         def raw() -> None:
             reduce(case.input, case.input)
@@ -82,7 +85,7 @@ def compare(group: worker.Group, op: str, size: int, in_place: bool) -> dict[str
         raw()
         graph = captured(raw)
         found["raw_us"] = timed(group, raw, count)
-        found["raw_graph_us"] = timed(group, graph, count // worker.GRAPHED) / worker.GRAPHED
+        found["raw_graph_us"] = timed(group, graph, count // GRAPHED) / GRAPHED
     said = {name: round(seconds * 1e6, 2) for name, seconds in found.items()}
     best = min(said["eager_us"], said["graph_us"])
     return {"op": op, "size": size, "in_place": in_place, "chosen": "graph" if row["graph"] else "eager",
@@ -92,11 +95,11 @@ def compare(group: worker.Group, op: str, size: int, in_place: bool) -> dict[str
 def rank(options: argparse.Namespace) -> None:
     job = {"rank": options.rank, "world": options.ranks, "device": options.rank, "backend": "nccl", "timeout_s": 20}
     job.update(store={"host": "127.0.0.1", "port": options.port}, dtype="float32")
-    group = worker.Group(job, lambda message: None)
+    group = Group(job, lambda message: None)
     rows = []
     for op in options.ops:
         for size in options.sizes:
-            for in_place in worker.places(op, True):
+            for in_place in places(op, True):
                 rows.append(compare(group, op, size, in_place))
     if options.rank == 0:
         options.out.write_text(json.dumps(rows, indent=1))

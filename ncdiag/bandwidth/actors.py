@@ -17,6 +17,7 @@ from ncdiag.bandwidth.reach import LOADER, Line, Way, sources
 from ncdiag.fleet.base import FleetError
 from ncdiag.fleet.ray import connect, node_names
 from ncdiag.fleet.sessions import Sessions
+from ncdiag.nodeset import counted
 
 READY_S = 30.0
 """How long Ray may take to find room for the placement group."""
@@ -54,9 +55,13 @@ class Pump:
         return lines[-1][:300] if lines else f"the agent ended with status {self._process.wait(5)}"
 
     def stop(self) -> None:
+        import contextlib
         import subprocess
 
-        self._process.stdin.close()  # type: ignore[union-attr]
+        with contextlib.suppress(
+            OSError, ValueError
+        ):  # what it had not read yet, or another thread of this actor writes
+            self._process.stdin.close()  # type: ignore[union-attr]
         try:
             self._process.wait(5)
         except subprocess.TimeoutExpired:
@@ -98,7 +103,8 @@ class RayLine:
         try:
             return str(self._ray.get(self._actor.why.remote(), timeout=5))
         except Exception as error:  # whatever Ray says is the reason
-            return f"its Ray actor is gone: {str(error).strip().splitlines()[0][:200]}"
+            first = next(iter(str(error).strip().splitlines()), type(error).__name__)
+            return f"its Ray actor is gone: {first[:200]}"
 
     def release(self) -> None:
         self._actor.stop.remote()
@@ -161,7 +167,7 @@ def _placement(ray: Any, bundles: list[dict[str, float]], within_s: float, sprea
         remove_placement_group(group)
         free = ray.available_resources().get("GPU", 0)
         raise FleetError(
-            f"--nodes ray: Ray has {free:g} of {len(bundles)} GPUs free, the others are held by placement groups or actors; "
+            f"--nodes ray: Ray has {free:g} of {counted(len(bundles), 'GPU')} free, the others are held by placement groups or actors; "
             "stop the engine first (ray list placement-groups), or measure beside it with --nodes ssh:… --share"
         ) from None
     return group

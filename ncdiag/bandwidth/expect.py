@@ -173,7 +173,7 @@ def _nvlink(gpu: Gpu, nvls: bool, ranks: int) -> Found:
             Term("NVLink SHARP: the switch adds", 2 * (ranks - 1) / ranks, "times", "each GPU sends its data once")
         )
         value *= min(2 * (ranks - 1) / ranks, 1.3)
-    return value, f"{count} NVLinks", terms
+    return value, f"{count} NVLink{'s' if count != 1 else ''}", terms
 
 
 def _across(

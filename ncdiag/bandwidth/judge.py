@@ -74,7 +74,7 @@ def data(rows: Sequence[Row], by_pairs: bool = False) -> Iterator[Finding]:
     for row in rows:
         if row.wrong:
             yield fail(
-                f"{row.op} of {row.size_bytes} bytes gave {counted(row.wrong, 'wrong element')} over {row.ranks} ranks",
+                f"{row.op} of {row.size_bytes} bytes gave {counted(row.wrong, 'wrong element')} over {counted(row.ranks, 'rank')}",
                 source=SOURCE,
                 observed=row.wrong,
                 expected=0,

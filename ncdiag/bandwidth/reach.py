@@ -12,9 +12,10 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
-from ncdiag.bandwidth import agent, worker
+from ncdiag import payload
 from ncdiag.bandwidth.limit import Limit
 from ncdiag.fleet import keeper, over_ssh
 from ncdiag.fleet.base import FleetError
@@ -23,10 +24,11 @@ from ncdiag.fleet.remote import INTERPRETERS
 from ncdiag.fleet.sessions import Sessions
 from ncdiag.fleet.ssh import SshFleet, options
 
+AGENT = "ncdiag.bandwidth.node.agent"
 NO_TORCH = 97
 """Exit status of the remote command when no interpreter has torch."""
 LOADER = """
-import json, os, sys, types
+import importlib.abc, importlib.util, json, os, sys
 def take(count):
     data = b""
     while len(data) < count:
@@ -36,12 +38,17 @@ def take(count):
         data += part
     return data
 sources = json.loads(take(int(take(10))).decode())
-modules = {}
-for name in ("worker", "agent"):
-    modules[name] = types.ModuleType("ncdiag_" + name)
-    sys.modules["ncdiag_" + name] = modules[name]
-    exec(compile(sources[name], "ncdiag/bandwidth/%s.py" % name, "exec"), modules[name].__dict__)
-modules["agent"].main(modules["worker"])
+class Shipped(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    def find_spec(self, name, path=None, target=None):
+        if name in sources:
+            package = any(other.startswith(name + ".") for other in sources)
+            return importlib.util.spec_from_loader(name, self, is_package=package)
+    def exec_module(self, module):
+        file = module.__name__.replace(".", "/") + ".py"
+        exec(compile(sources[module.__name__], file, "exec"), module.__dict__)
+sys.meta_path.insert(0, Shipped())  # before an ncdiag that is installed there
+from ncdiag.bandwidth.node.agent import main
+main()
 """
 _HAS_TORCH = 'import importlib.util, sys; sys.exit(importlib.util.find_spec("torch") is None)'
 _PICK = """
@@ -54,12 +61,8 @@ exit {no_torch}
 
 
 def sources() -> bytes:
-    """What the loader is given first: ten digits and the source of both modules."""
-    text = {}
-    for module in (worker, agent):
-        assert module.__file__
-        with open(module.__file__, encoding="utf-8") as file:
-            text[module.__name__.rpartition(".")[2]] = file.read()
+    """What the loader is given first: ten digits and the source of every module that the agent needs, by name."""
+    text = {name: Path(path).read_text(encoding="utf-8") for name, path in payload.modules([AGENT]).items()}
     data = json.dumps(text).encode()
     return b"%010d" % len(data) + data
 
@@ -95,16 +98,21 @@ class ProcessLine:
 
     def __init__(self, argv: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
         self._leash = Leash()
-        self._process = subprocess.Popen(
-            argv,
-            stdin=self._leash.stdin,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=True,  # Ctrl-C is ours to handle
-            env=None if environment is None else dict(environment),
-        )
+        try:
+            self._process = subprocess.Popen(
+                argv,
+                stdin=self._leash.stdin,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                start_new_session=True,  # Ctrl-C is ours to handle
+                env=None if environment is None else dict(environment),
+            )
+        except BaseException:
+            self._leash.let_go()
+            raise
+        finally:
+            self._leash.started()
         keeper.watch(self._process.pid)
-        self._leash.started()
         assert self._process.stdout and self._process.stderr
         os.set_blocking(self._process.stderr.fileno(), False)
         self._error = b""

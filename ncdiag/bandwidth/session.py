@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ncdiag.bandwidth.agent import MARK
 from ncdiag.bandwidth.job import Job, Outcome, Place, RankOutcome
 from ncdiag.bandwidth.limit import LAST_WORDS_S, Limit
+from ncdiag.bandwidth.node.words import MARK
 from ncdiag.bandwidth.reach import Line, Way
 from ncdiag.fleet.sessions import Sessions
 

@@ -6,7 +6,7 @@ import ipaddress
 
 import pytest
 
-from ncdiag.bandwidth.agent import own_address
+from ncdiag.bandwidth.node.network import own_address
 
 
 @pytest.fixture(autouse=True)

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from ncdiag.bandwidth import agent, judge
+from ncdiag.bandwidth import judge
 from ncdiag.bandwidth.engine_share import Curve, Load, Machine, Shape, forwards
 from ncdiag.bandwidth.expect import Expectation, socket_efficiency
 from ncdiag.bandwidth.isolation.board import Verdict
+from ncdiag.bandwidth.node.facts import memory_free
 from ncdiag.bandwidth.occupancy import taken, too_many
 from ncdiag.bandwidth.pairs import Isolation
 from ncdiag.bandwidth.sweep import Row
@@ -66,7 +67,7 @@ def test_more_ranks_than_a_node_holds(facts: dict[str, Any], fits: int, why: str
 
 
 def test_memory_of_this_machine_is_read() -> None:
-    free = agent.memory_free()
+    free = memory_free()
     assert free is not None and free > 1 << 20
 
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from ncdiag.bandwidth.agent import MARK
 from ncdiag.bandwidth.engine_share import Load
 from ncdiag.bandwidth.measure import Nobody, Report, Wanted, measure
+from ncdiag.bandwidth.node.words import MARK
 from ncdiag.bandwidth.reach import Line, ProcessLine, Way
 from ncdiag.bandwidth.sweep import Effort
 from ncdiag.cli.bandwidth import as_data

@@ -71,7 +71,7 @@ def ranks_left(hosts: Lab) -> list[int]:
         ).stdout.split()
         for pid in map(int, pids):
             try:
-                if any("ncdiag/bandwidth" in word for word in psutil.Process(pid).cmdline()):
+                if any("ncdiag.bandwidth.node" in word for word in psutil.Process(pid).cmdline()):
                     found.append(pid)
             except psutil.NoSuchProcess:
                 continue
