@@ -17,7 +17,7 @@ from typing import Protocol
 
 from ncdiag import payload
 from ncdiag.bandwidth.limit import Limit
-from ncdiag.fleet import keeper, over_ssh
+from ncdiag.fleet import over_ssh
 from ncdiag.fleet.base import FleetError
 from ncdiag.fleet.leash import Leash
 from ncdiag.fleet.remote import INTERPRETERS
@@ -97,22 +97,8 @@ class ProcessLine:
     """The agent is at the other end of a process's standard input and output."""
 
     def __init__(self, argv: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
-        self._leash = Leash()
-        try:
-            self._process = subprocess.Popen(
-                argv,
-                stdin=self._leash.stdin,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                start_new_session=True,  # Ctrl-C is ours to handle
-                env=None if environment is None else dict(environment),
-            )
-        except BaseException:
-            self._leash.let_go()
-            raise
-        finally:
-            self._leash.started()
-        keeper.watch(self._process.pid)
+        self._leash = Leash(argv, environment)
+        self._process = self._leash.process
         assert self._process.stdout and self._process.stderr
         os.set_blocking(self._process.stderr.fileno(), False)
         self._error = b""

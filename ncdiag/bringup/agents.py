@@ -22,7 +22,7 @@ from typing import Any, Protocol
 from ncdiag import payload
 from ncdiag.bringup.limit import ANSWER_S
 from ncdiag.bringup.node import MARK, Node
-from ncdiag.fleet import FleetError, keeper
+from ncdiag.fleet import FleetError
 from ncdiag.fleet.leash import Leash
 from ncdiag.fleet.remote import INTERPRETERS, NO_PYTHON
 from ncdiag.fleet.sessions import end_session
@@ -96,17 +96,8 @@ class Agent:
         self.error = ""
         self._buffer = b""
         self._errors: list[bytes] = []
-        self._leash = Leash()
-        self._process = subprocess.Popen(
-            list(argv),
-            stdin=self._leash.stdin,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=environment,
-            start_new_session=True,
-        )
-        keeper.watch(self._process.pid)
-        self._leash.started()
+        self._leash = Leash(argv, environment)
+        self._process = self._leash.process
         self._listener = threading.Thread(target=self._drain, daemon=True)
         self._listener.start()
         self._started = False

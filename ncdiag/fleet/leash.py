@@ -7,22 +7,33 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import subprocess
+from collections.abc import Mapping, Sequence
+
+from ncdiag.fleet import keeper
 
 SEND_S = 5.0
 
 
 class Leash:
-    """`stdin` is for the process, which has it from its start on: `started` closes it here."""
+    """Starts a process and holds it: the head of a session of its own, that ends with us too. Raises OSError where it cannot be started."""
 
-    def __init__(self) -> None:
-        self._ours, self._theirs = socket.socketpair()
-
-    @property
-    def stdin(self) -> int:
-        return self._theirs.fileno()
-
-    def started(self) -> None:
-        self._theirs.close()
+    def __init__(self, argv: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
+        self._ours, theirs = socket.socketpair()
+        with theirs:
+            try:
+                self.process = subprocess.Popen(
+                    list(argv),
+                    stdin=theirs.fileno(),
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                    start_new_session=True,  # Ctrl-C is ours to handle
+                    env=None if environment is None else dict(environment),
+                )
+            except BaseException:
+                self._ours.close()
+                raise
+        keeper.watch(self.process.pid)
 
     def send(self, data: bytes, within_s: float = SEND_S) -> bool:
         """False: it is gone, or has not taken all of it in that time. Waits only where the kernel cannot hold it."""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
+
+import pytest
 
 from ncdiag.fleet.leash import Leash
 
@@ -13,10 +16,8 @@ DEAF = "import time; time.sleep(60)"
 
 
 def started(program: str) -> tuple[Leash, subprocess.Popen[bytes]]:
-    leash = Leash()
-    process = subprocess.Popen([sys.executable, "-S", "-c", program], stdin=leash.stdin, stdout=subprocess.PIPE)
-    leash.started()
-    return leash, process
+    leash = Leash([sys.executable, "-S", "-c", program])
+    return leash, leash.process
 
 
 def test_all_arrives_and_its_end_is_heard() -> None:
@@ -24,7 +25,7 @@ def test_all_arrives_and_its_end_is_heard() -> None:
     with process:
         assert leash.send(b"x" * (3 << 20))
         leash.let_go()
-        assert process.communicate(timeout=20) == (b"%d\n" % (3 << 20), None)
+        assert process.communicate(timeout=20) == (b"%d\n" % (3 << 20), b"")
 
 
 def test_more_than_a_pipe_waits_for_one_that_does_not_read() -> None:
@@ -45,3 +46,10 @@ def test_one_that_is_gone_is_known() -> None:
         assert not leash.send(b"x")
         leash.let_go()
         leash.let_go()
+
+
+def test_one_that_cannot_be_started_leaves_nothing_open() -> None:
+    before = os.listdir("/proc/self/fd")
+    with pytest.raises(OSError, match="no-such-program"):
+        Leash(["/no-such-program"])
+    assert len(os.listdir("/proc/self/fd")) == len(before)
