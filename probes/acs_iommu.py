@@ -16,6 +16,7 @@ from typing import Any, Dict, Iterator, List, Mapping, Optional, TypedDict
 from ncdiag.host import Host
 from ncdiag.model import Finding, Probe, Snapshot, ok, skip, unknown, warn
 from ncdiag.nccl.sysfs import word
+from ncdiag.nodeset import counted
 
 REDIRECT = 0x0C  # ACS control: request redirect 0x04, completion redirect 0x08
 PASS_THROUGH = "identity"  # group type without translation
@@ -72,7 +73,7 @@ def _acs(node: str, functions: Mapping[str, Mapping[str, Any]], cards: List[str]
         words = {bridge: f"0x{functions[bridge]['acs']:04x}" for bridge in on}
         sure = "" if facts["virtual_machine"] is False else " (if this is bare metal)"
         yield warn(
-            f"ACS redirects peer traffic at {len(on)} of {len(bridges)} bridges: {', '.join(on[:4])}{sure}",
+            f"ACS redirects peer traffic at {len(on)} of {counted(len(bridges), 'bridge')}: {', '.join(on[:4])}{sure}",
             node,
             source=source,
             observed=words,
@@ -85,13 +86,13 @@ def _acs(node: str, functions: Mapping[str, Mapping[str, Any]], cards: List[str]
         )
     elif unread:
         yield unknown(
-            f"ACS of {len(unread)} bridges cannot be read without root",
+            f"ACS of {counted(len(unread), 'bridge')} cannot be read without root",
             node,
             source=source,
             remedy="run as root, or: sudo lspci -vvv | grep ACSCtl",
         )
     else:
-        yield ok(f"no ACS redirect at the {len(bridges)} bridges above GPUs and cards", node, source=source)
+        yield ok(f"no ACS redirect at {counted(len(bridges), 'bridge')} above GPUs and cards", node, source=source)
 
 
 def _iommu(node: str, pci: Mapping[str, Any], cards: List[str]) -> Iterator[Finding]:
@@ -119,7 +120,10 @@ def _iommu(node: str, pci: Mapping[str, Any], cards: List[str]) -> Iterator[Find
         yield unknown("an IOMMU is active, the type of its groups is not told", node, source=source)
     elif types:
         yield ok(
-            f"IOMMU in pass-through for {sum(map(len, types.values()))} cards", node, source=source, observed=types
+            f"IOMMU in pass-through for {counted(sum(map(len, types.values())), 'card')}",
+            node,
+            source=source,
+            observed=types,
         )
     elif pci["iommus"]:
         yield unknown(

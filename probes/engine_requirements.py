@@ -15,6 +15,7 @@ from typing import Any, Dict, Iterator, List, Optional, TypedDict
 from ncdiag import engine
 from ncdiag.host import Host
 from ncdiag.model import Finding, Probe, Snapshot, fail, ok, skip, warn
+from ncdiag.nodeset import counted
 
 STATING = (
     "vllm",
@@ -121,7 +122,11 @@ def judge(snapshot: Snapshot) -> Iterator[Finding]:
             )
         if not broken:
             yield ok(
-                "%d packages find what they require" % len(facts["requires"]),
+                "%s with all that %s"
+                % (
+                    counted(len(facts["requires"]), "package"),
+                    "it requires" if len(facts["requires"]) == 1 else "they require",
+                ),
                 node,
                 source="package metadata beside " + facts["python"],
             )

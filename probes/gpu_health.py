@@ -212,7 +212,7 @@ def _too_few(snapshot: Snapshot, counts: Dict[str, int]) -> Iterator[Finding]:
     total = sum(counts.values())
     if ranks is not None and counts and len(counts) == len(snapshot.nodes) and total < ranks:
         yield fail(
-            f"{total} GPUs on {len(counts)} node{'s' if len(counts) > 1 else ''}, the plan has {ranks} ranks",
+            f"{counted(total, 'GPU')} on {counted(len(counts), 'node')}, the plan has {counted(ranks, 'rank')}",
             source="nvidia-smi",
             observed=total,
             expected=ranks,

@@ -16,6 +16,7 @@ from ncdiag.host import Host, HostError
 from ncdiag.model import Finding, Probe, Snapshot, ok, skip, unknown, warn
 from ncdiag.nccl import interfaces
 from ncdiag.nccl.namespace import must_be_ours
+from ncdiag.nodeset import counted
 
 WINDOW_S = 0.5
 """Between the two readings."""
@@ -158,7 +159,7 @@ def _state(link: Link) -> Iterator[Finding]:
     changes = facts["carrier_changes"]
     if changes is not None and changes > MAX_CARRIER_CHANGES and facts["driver"]:
         yield warn(
-            "%s went up or down %d times since it was made" % (name, changes),
+            "%s went up or down %s since it was made" % (name, counted(changes, "time")),
             link.node,
             source="/sys/class/net/%s/carrier_changes" % name,
             observed=changes,

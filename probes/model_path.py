@@ -17,7 +17,7 @@ from typing import Any, Dict, Iterator, List, Optional, TypedDict
 
 from ncdiag.host import Absent, Host, HostError
 from ncdiag.model import Finding, Probe, Snapshot, fail, ok, skip, warn
-from ncdiag.nodeset import fold
+from ncdiag.nodeset import counted, fold
 from ncdiag.parity import split
 
 WEIGHTS = re.compile(r"\.(safetensors|bin|pt|pth|gguf)$")
@@ -230,7 +230,8 @@ def _one(node: str, facts: Facts) -> Iterator[Finding]:
     if facts["missing"]:
         bad = True
         yield fail(
-            "%d shards that the index names are missing: %s" % (len(facts["missing"]), ", ".join(facts["missing"][:3])),
+            "of the shards that the index names %s %s missing: %s"
+            % (len(facts["missing"]), "is" if len(facts["missing"]) == 1 else "are", ", ".join(facts["missing"][:3])),
             node,
             source=path + "/model.safetensors.index.json",
             observed=facts["missing"][:20],
@@ -265,8 +266,13 @@ def _one(node: str, facts: Facts) -> Iterator[Finding]:
             else ""
         )
         yield ok(
-            "%d files of weights, %.1f GiB, on %s%s"
-            % (len(facts["shards"]), total / 2**30, facts["filesystem"] or "an unknown file system", remote),
+            "%s of weights, %.1f GiB, on %s%s"
+            % (
+                counted(len(facts["shards"]), "file"),
+                total / 2**30,
+                facts["filesystem"] or "an unknown file system",
+                remote,
+            ),
             node,
             source=path,
             observed={"bytes": total, "filesystem": facts["filesystem"]},

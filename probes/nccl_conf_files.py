@@ -16,6 +16,7 @@ from ncdiag.host import Absent, Host, HostError
 from ncdiag.model import Finding, Probe, Snapshot, ok, skip, unknown, warn
 from ncdiag.nccl import environment
 from ncdiag.nccl.environment import Problem, Setting
+from ncdiag.nodeset import counted
 
 SYSTEM = "/etc/nccl.conf"
 
@@ -105,7 +106,7 @@ def _judge_file(node: str, file: File, seen: Dict[str, Setting], recorded: bool)
         yield from found
         if not found:
             yield ok(
-                "%s sets %d variables" % (path, len(file["lines"])),
+                "%s sets %s" % (path, counted(len(file["lines"]), "variable")),
                 node,
                 source=path,
                 observed={line["name"]: line["value"] for line in file["lines"]},

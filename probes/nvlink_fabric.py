@@ -90,7 +90,7 @@ def _links(node: str, gpus: List[Mapping[str, Any]]) -> Iterator[Finding]:
         dark = [str(link["number"]) for link in gpu["nvlinks"] if not link["active"]]
         if active < usual:
             yield warn(
-                f"{name}: {active} NVLinks are active, {usual} on the others; inactive: {', '.join(dark) or 'not listed'}",
+                f"{name}: {counted(active, 'NVLink')} active, {usual} on the others; inactive: {', '.join(dark) or 'not listed'}",
                 node,
                 source="nvidia-smi nvlink -s",
                 device=gpu["busid"],
@@ -144,7 +144,7 @@ def _fabric(snapshot: Snapshot, node: str, gpus: List[Mapping[str, Any]], own: M
         and not any(gpu["fabric_state"] == "Completed" for gpu in gpus)
     ):
         yield fail(
-            f"{len(switches)} NVSwitches on the PCI bus, but nv-fabricmanager does not run",
+            f"{counted(len(switches), 'NVSwitch')} on the PCI bus, but nv-fabricmanager does not run",
             node,
             source="/proc/*/cmdline",
             observed=False,

@@ -17,7 +17,7 @@ from ncdiag.host import Host, HostError
 from ncdiag.model import Finding, Probe, Snapshot, fail, ok, skip, warn
 from ncdiag.nccl import interfaces, node
 from ncdiag.nccl.version import NEWEST_READ
-from ncdiag.nodeset import fold
+from ncdiag.nodeset import counted, fold
 from ncdiag.parity import shared
 
 RAYLET = re.compile(r"/raylet(?:\0|$)")
@@ -139,7 +139,8 @@ def judge(snapshot: Snapshot) -> Iterator[Finding]:
     if not found:
         total = sum(member.gpus for member in members)
         yield ok(
-            "%d nodes in the Ray cluster with %g GPUs declared" % (len(members), total),
+            "%s in the Ray cluster with %g GPU%s declared"
+            % (counted(len(members), "node"), total, "" if total == 1 else "s"),
             source="Ray's node list, raylet",
             observed=total,
         )
@@ -218,9 +219,9 @@ def _placement(snapshot: Snapshot, alive: List[Member]) -> Iterator[Finding]:
         return
     missing = sorted(set(snapshot.nodes) - {member.name for member in alive})
     outside = "; %s did not join" % fold(missing) if missing else ""
-    yield fail("the plan needs %d GPUs, Ray has %d on %d nodes%s: no placement can satisfy it, and vLLM waits" % (ranks, total, len(alive), outside),
+    yield fail("the plan needs %s, Ray has %d on %s%s: no placement can satisfy it, and vLLM waits" % (counted(ranks, "GPU"), total, counted(len(alive), "node"), outside),
                source="Ray's node list, raylet", observed={member.name: member.gpus for member in alive}, expected=ranks,
-               cause="ray-resources-infeasible", remedy="add nodes (ray start --address=…) or GPUs (--num-gpus), or plan %d ranks: ray status" % total)  # fmt: skip
+               cause="ray-resources-infeasible", remedy="add nodes (ray start --address=…) or GPUs (--num-gpus), or plan %s: ray status" % counted(int(total), "rank"))  # fmt: skip
 
 
 PROBE = Probe(

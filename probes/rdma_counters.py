@@ -17,6 +17,7 @@ from ncdiag.host import Host, HostError
 from ncdiag.model import Finding, Probe, Snapshot, ok, skip, unknown, warn
 from ncdiag.nccl import counters as meaning
 from ncdiag.nccl.sysfs import names, numbered, word
+from ncdiag.nodeset import counted
 
 CLASS = "/sys/class/infiniband"
 WINDOW_S = 1.0  # between two readings
@@ -159,7 +160,7 @@ def _since_boot(node: str, facts: Facts, port: Port, name: str, source: str) -> 
     if flaps >= meaning.FLAPS_AT_LEAST and often and flaps != meaning.MAXIMA["link_downed"]:
         since = f"in {days:.1f} days" if days else "since the driver was loaded"
         yield warn(
-            f"{name}: the link went down {flaps} times {since}",
+            f"{name}: the link went down {counted(flaps, 'time')} {since}",
             node,
             source=f"{source}/counters/link_downed",
             device=port["device"],

@@ -11,6 +11,7 @@ from ncdiag.hang.idle import idlers, in_a_group, served
 from ncdiag.hang.remaining import remaining
 from ncdiag.hang.scene import Scene, View
 from ncdiag.model import Evidence
+from ncdiag.nodeset import counted
 from ncdiag.stages import steps
 from ncdiag.stages.order import PIPE
 
@@ -45,7 +46,7 @@ def calm(scene: Scene, claims: Sequence[Claim]) -> Optional[Claim]:
     return claim(
         "healthy",
         POSSIBLE if scene.absent else LIKELY,
-        f"{len(members)} of {scene.world_size or len(members)} ranks are ready and wait for work",
+        f"{len(members)} of {counted(scene.world_size or len(members), 'rank')} {'is' if len(members) == 1 else 'are'} ready and wait{'s' if len(members) == 1 else ''} for work",
         [seen(view) for view in members[:2]],
         where={},
     )
@@ -58,7 +59,7 @@ def _at_work(members: Sequence[View], moving: Sequence[View]) -> Claim:
         return claim(
             "healthy",
             confidence,
-            f"{len(moving)} of {len(members)} ranks were seen at work, nobody holds up the others",
+            f"{len(moving)} of {counted(len(members), 'rank')} {'was' if len(moving) == 1 else 'were'} seen at work, nobody holds up the others",
             evidence,
             where={},
         )

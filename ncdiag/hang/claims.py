@@ -106,6 +106,11 @@ def names(views: Sequence[View], most: int = 4) -> str:
     return ", ".join(texts[:-1]) + " and " + texts[-1] if len(texts) > 1 else "".join(texts)
 
 
+def everybody(views: Sequence[View]) -> str:
+    """`all 4 ranks wait`, `rank 0 (a, pid 1) waits`"""
+    return f"all {len(views)} ranks wait" if len(views) > 1 else f"{names(views)} waits"
+
+
 def only_wait(views: Sequence[View]) -> str:
     """`rank 0 (a, pid 1) only waits`"""
     return f"{names(views)} only {'wait' if len(views) > 1 else 'waits'}"

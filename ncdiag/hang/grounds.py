@@ -11,6 +11,7 @@ from typing import List, Sequence
 from ncdiag.hang.idle import waits_for_a_result
 from ncdiag.hang.scene import View
 from ncdiag.model import Frame
+from ncdiag.nodeset import counted
 from ncdiag.stages import steps
 from ncdiag.stages.idle import RULES as IDLE
 from ncdiag.stages.match import first
@@ -63,7 +64,7 @@ def perhaps(view: View) -> str:
         words.append(f"pid {', '.join(map(str, others[:4]))} can write what it reads")
     if state.progress is not None and state.progress.woken:
         words.append(
-            f"it woke {state.progress.woken} times meanwhile, and they did not: it polls, or works in small pieces"
+            f"it woke {counted(state.progress.woken, 'time')} meanwhile, and they did not: it polls, or works in small pieces"
         )
     elif view.waiting == SLEEP and view.call.get("left_s") is not None:
         words.append(f"this sleep ends in {duration(view.call['left_s'])}")

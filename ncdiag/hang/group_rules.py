@@ -6,7 +6,7 @@ from typing import Dict, Iterator, List, Optional, Sequence, Tuple
 
 from ncdiag import stages
 from ncdiag.hang.addresses import Picture
-from ncdiag.hang.claims import LIKELY, POSSIBLE, Claim, claim, names, seen
+from ncdiag.hang.claims import LIKELY, POSSIBLE, Claim, claim, everybody, names, seen
 from ncdiag.hang.idle import served
 from ncdiag.hang.scene import Scene, View
 from ncdiag.hang.verdict import Wait
@@ -80,7 +80,7 @@ def nobody_answers(scene: Scene, picture: Picture) -> Iterator[Claim]:
     yield claim(
         "collective-desync",
         LIKELY if scene.world_size == len(waiting) else POSSIBLE,
-        f"all {len(waiting)} ranks wait to {word}, and none of them {other}",
+        f"{everybody(waiting)} to {word}, and none of them {other}",
         [seen(view) for view in waiting[:4]],
         where={"stage": waiting[0].stage},
     )

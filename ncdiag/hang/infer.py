@@ -19,7 +19,7 @@ from ncdiag.hang import (
 )
 from ncdiag.hang.addresses import Picture
 from ncdiag.hang.calm import calm, counts_on, slow_storage
-from ncdiag.hang.claims import LIKELY, POSSIBLE, SURE, Claim, claim, names, seen
+from ncdiag.hang.claims import LIKELY, POSSIBLE, SURE, Claim, claim, everybody, names, seen
 from ncdiag.hang.company import make_scene
 from ncdiag.hang.idle import lonely
 from ncdiag.hang.rows import verdict_of
@@ -176,7 +176,7 @@ def _unresolved(scene: Scene) -> Claim:
         return claim(
             "unresolved",
             POSSIBLE,
-            f"all {len(waiting)} ranks wait for a key of the store, and none of them is left to set one"
+            f"{everybody(waiting)} for a key of the store, and none of them is left to set one"
             if at_store
             else f"{names(waiting)} wait, and nothing that was read shows for whom",
             [seen(view) for view in waiting[:4]],

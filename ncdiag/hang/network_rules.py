@@ -9,6 +9,7 @@ from ncdiag.hang.claims import LIKELY, POSSIBLE, SURE, Claim, chosen, claim, nam
 from ncdiag.hang.scene import Scene
 from ncdiag.hang.verdict import Wait
 from ncdiag.model import Evidence, Socket
+from ncdiag.nodeset import counted
 from ncdiag.stages.order import QUEUE, STORE
 
 _GCS = 6379
@@ -53,7 +54,9 @@ def _dial(picture: Picture, dial: Dial, lost: List[Socket]) -> Claim:
         )
     if lost:
         evidence += [
-            Evidence(f"sockets of {node}", f"ESTABLISHED {s.local} -> {s.remote}, {s.retransmits} retransmits")
+            Evidence(
+                f"sockets of {node}", f"ESTABLISHED {s.local} -> {s.remote}, {counted(s.retransmits, 'retransmit')}"
+            )
             for s in lost[:3]
         ]
         return claim(
@@ -134,7 +137,7 @@ def silent_link(scene: Scene, picture: Picture) -> Iterator[Claim]:
             Evidence(
                 f"sockets of {v.name}",
                 f"ESTABLISHED {s.local} -> {s.remote}, {s.send_queue} bytes not "
-                f"acknowledged, {s.retransmits} retransmits",
+                f"acknowledged, {counted(s.retransmits, 'retransmit')}",
             )
             for v, s in both[:4]
         ]

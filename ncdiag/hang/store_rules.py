@@ -9,6 +9,7 @@ from ncdiag.hang.claims import LIKELY, POSSIBLE, Claim, claim, names, numbers, s
 from ncdiag.hang.scene import Scene, View
 from ncdiag.hang.verdict import Wait
 from ncdiag.model import Evidence
+from ncdiag.nodeset import counted
 from ncdiag.stages import order
 
 
@@ -179,10 +180,13 @@ def _never_came(scene: Scene, picture: Picture, master: View, port: int, at_stor
     yield claim(
         "rank-missing",
         POSSIBLE if enough else LIKELY,
-        f"{len(clients)} of {scene.world_size} ranks came to the store of {master.name}; "
+        f"{len(clients)} of {counted(scene.world_size or 0, 'rank')} came to the store of {master.name}; "
         f"{numbers(absent)} never did, and no process of it was seen",
         [
-            Evidence(f"sockets of {master.name}", f"port {port} has {len(clients)} of {scene.world_size} clients"),
+            Evidence(
+                f"sockets of {master.name}",
+                f"port {port} has {len(clients)} of {counted(scene.world_size or 0, 'client')}",
+            ),
             seen(master),
         ],
         absent=absent,
@@ -228,7 +232,7 @@ def launchers(scene: Scene, picture: Picture) -> Iterator[Claim]:
     yield claim(
         "rank-missing",
         LIKELY if holds and few else POSSIBLE,
-        f"{names(waiting)} waits for the other nodes: {here} of {nodes} seen here",
+        f"{names(waiting)} wait{'s' if len(waiting) == 1 else ''} for the other nodes: {here} of {nodes} seen here",
         [seen(waiting[0]), Evidence(waiting[0].name, waiting[0].state.title)],
         where={"node": waiting[0].state.node, "stage": "rendezvous"},
         waits=[Wait(view.name, "the other nodes", "torchrun's rendezvous") for view in waiting],

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from ncdiag.explain import Says, Signal
 from ncdiag.logs.model import STANDING, Line
+from ncdiag.nodeset import counted
 
 _FRAME = re.compile(r"^\s*#(?P<number>\d+)\s+(?:0x[0-9a-f]+\s+)?(?:in\s+)?(?P<name>[\w:~<>?][^\s(]*)")
 _PROCESS = re.compile(
@@ -94,7 +95,7 @@ class Native:
             yield Signal(
                 "rank-stuck-outside-collective",
                 Says.STRONG,
-                f"{', '.join(stack.process for stack in outside[:4])} stands in {first.place} while {len(waiting)} others wait for the GPU or in a collective",
+                f"{', '.join(stack.process for stack in outside[:4])} stands in {first.place} while {counted(len(waiting), 'other')} wait{'s' if len(waiting) == 1 else ''} for the GPU or in a collective",
                 [stack.line.evidence() for stack in [*outside[:3], *waiting[:3]]],
                 {first.process.split()[0]: int(first.process.split()[1])}
                 if first.process[:4] in ("rank", "pid ")

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from ncdiag.explain import Says, Signal
 from ncdiag.logs.model import STANDING, Line
 from ncdiag.model import Evidence, Frame
+from ncdiag.nodeset import counted
 from ncdiag.stages import ON_OTHERS, WAITING, StageMatch, describe, stage, stage_of_threads
 from ncdiag.stages.order import DNS, ENGINE, ORDERS, WORKERS
 
@@ -170,7 +171,7 @@ class Stacks:
                 Says.STRONG if waiting else Says.HINT,
                 f"{first.thread} looks a name up ({frame.name}, {frame.file})"
                 + (
-                    f" while {len(waiting)} others wait for it"
+                    f" while {counted(len(waiting), 'other')} wait{'s' if len(waiting) == 1 else ''} for it"
                     if waiting
                     else "; whether it gets an answer is not in here"
                 ),
@@ -214,7 +215,7 @@ class Stacks:
             yield Signal(
                 "rank-stuck-outside-collective",
                 Says.STRONG,
-                f"{names} {stand} in {frame.name} ({frame.file}) while {len(waiting)} others wait in collectives",
+                f"{names} {stand} in {frame.name} ({frame.file}) while {counted(len(waiting), 'other')} wait{'s' if len(waiting) == 1 else ''} in collectives",
                 evidence,
                 where,
                 order=first.line.order,

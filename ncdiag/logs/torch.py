@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from ncdiag.explain import Says, Signal
 from ncdiag.logs.model import Line, speaker
-from ncdiag.nodeset import ranks
+from ncdiag.nodeset import counted, ranks
 
 _GROUP = re.compile(
     r"\[PG (?:ID )?(?P<id>\d+)(?: PG GUID (?P<guid>[^\s(]+)(?:\((?P<desc>[^)]*)\))?)? Rank (?P<rank>\d+)\]"
@@ -98,7 +98,7 @@ class Watchdog:
                 least = min(rank.enqueued for rank in behind.values())
                 evidence = [rank.line.evidence() for rank in [*behind.values(), *waiting][:8]]
                 summary = (
-                    f"rank {ranks(behind)} enqueued {least} collectives of group {name}, the others {most}: "
+                    f"rank {ranks(behind)} enqueued {counted(least, 'collective')} of group {name}, the others {most}: "
                     "they did something else, or are held up elsewhere"
                 )
                 yield Signal(

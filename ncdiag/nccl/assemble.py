@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 from typing import Dict, List, Optional, Tuple
 
+from ncdiag.nodeset import counted
+
 from . import communicators, culprits, events
 from .event_log import EventLog
 from .log_facts import Event, NcclFacts, Source
@@ -119,14 +121,14 @@ def _notes(sources: List[Source], processes: List[ProcessState]) -> List[str]:
     notes = []
     repeated = sum(source.ray_repeated for source in sources)
     if repeated:
-        notes.append(f"Ray folded {repeated} lines of other processes; with RAY_DEDUP_LOGS=0 they would be here")
+        notes.append(f"Ray folded {counted(repeated, 'line')} of other processes; RAY_DEDUP_LOGS=0 shows every one")
     cut = sum(source.cut_lines for source in sources)
     if cut:
-        notes.append(f"{cut} lines are longer than 64 KiB; only their beginning was read")
+        notes.append(f"of {counted(cut, 'line')} longer than 64 KiB only the beginning was read")
     joined = sum(source.joined_lines for source in sources)
     if joined:
         notes.append(
-            f"{joined} lines hold several records; what could not be told apart was left out (NCCL_DEBUG_FILE=…%h.%p keeps processes apart)"
+            f"{counted(joined, 'line')} {'holds' if joined == 1 else 'hold'} several records; what could not be told apart was left out (NCCL_DEBUG_FILE=…%h.%p keeps processes apart)"
         )
     if processes and all(process.facts.host is None for process in processes):
         notes.append("the lines carry no host and pid, so ranks cannot be told apart")

@@ -43,7 +43,7 @@ def _initialising(communicator: Communicator, waiting: List[Rank]) -> Tuple[List
         stage = stages.pop()
         return (
             [],
-            f"all {len(communicator.ranks)} ranks stand at the same stage, {stage}; the log does not tell who is late",
+            f"{f'all {len(communicator.ranks)} ranks stand' if len(communicator.ranks) > 1 else 'the only rank stands'} at the same stage, {stage}; the log does not tell who is late",
         )
     lowest = min(stages, key=lambda stage: ORDER[stage])
     slow = [rank.rank for rank in communicator.ranks if rank.stage == lowest]

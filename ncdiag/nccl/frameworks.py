@@ -11,6 +11,7 @@ import re
 from typing import Callable, Dict, FrozenSet, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from ncdiag.nccl.framework_names import RAY, TORCH, VLLM
+from ncdiag.nodeset import counted
 
 SERVICE = re.compile(r"(?:VLLM|RAY)_(?:[A-Z0-9]+_)*(?:SERVICE_(?:HOST|PORT)|PORT_\d+_(?:TCP|UDP))")
 """What Kubernetes sets for a Service called vllm… or ray…, and nobody else does."""
@@ -319,8 +320,8 @@ def _device_list(name: str, value: str, plan: Plan) -> Iterator[Trouble]:
         yield Trouble(
             name,
             "%s=%s shows %d GPUs; the plan needs %d on this node" % (name, value, len(visible), plan.gpus_per_node),
-            "%d devices" % plan.gpus_per_node,
-            "unset %s, or name %d devices" % (name, plan.gpus_per_node),
+            counted(plan.gpus_per_node, "device"),
+            "unset %s, or name %s" % (name, counted(plan.gpus_per_node, "device")),
             "visible-devices-conflict",
             True,
         )

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
+from ncdiag.nodeset import counted
+
 ROW_LIMIT = 300
 """Characters of one row; the command lines of engines are long, and their heads tell which process it is."""
 
@@ -35,7 +37,7 @@ def that_matter(text: str, pid: int | None) -> str:
     column = header.split().index("STAT") if "STAT" in header.split() else None
     waits = [pid not in parents and column is not None and row[column].startswith("D") for row in cells]
     kept = [text for text, row, stays in zip(rows, cells, waits, strict=True) if stays or int(row[0]) in wanted]
-    left = [f"… {len(rows) - len(kept)} rows of {others} left out …"] if len(kept) < len(rows) else []
+    left = [f"… {counted(len(rows) - len(kept), 'row')} of {others} left out …"] if len(kept) < len(rows) else []
     return "\n".join([header, *map(_cut, kept), *left])
 
 

@@ -20,6 +20,7 @@ from ncdiag.hang.remaining import remaining
 from ncdiag.hang.scene import View
 from ncdiag.hang.verdict import Verdict
 from ncdiag.model import SCHEMA, Cause
+from ncdiag.nodeset import counted
 from ncdiag.nodeset import ranks as fold_ranks
 from ncdiag.report.causes import causes_as_text
 from ncdiag.report.console import make_console, plain
@@ -234,7 +235,7 @@ def _headline(result: Mapping[str, Any]) -> str:
     check, took = result.get("check") or {}, result["took_s"]
     if result["outcome"] == "ready":
         answer = (
-            f"; a completion of {check['completion_tokens'] or '?'} tokens took {check['latency_s']:.2f} s ({plain(check['model'])})"
+            f"; a completion of {counted(check['completion_tokens'], 'token') if check['completion_tokens'] else '? tokens'} took {check['latency_s']:.2f} s ({plain(check['model'])})"
             if check.get("latency_s") is not None
             else ""
         )

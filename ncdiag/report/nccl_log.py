@@ -12,7 +12,7 @@ from rich.text import Text
 
 from ncdiag.nccl.events import ends_a_rank
 from ncdiag.nccl.log_facts import Communicator, Event, NcclFacts, Process, Rank
-from ncdiag.nodeset import fold, ranks
+from ncdiag.nodeset import counted, fold, ranks
 from ncdiag.report.console import make_console, plain
 
 ROWS = 24  # of one table; what is left out is counted
@@ -91,7 +91,7 @@ def _communicators(console: Console, facts: NcclFacts) -> None:
         table.add_row(*_row(group))
     _print(console, "Communicators", table)
     if len(groups) > ROWS:
-        console.print(Text(f"… and {len(groups) - ROWS} more kinds of communicator", "dim"))
+        console.print(Text(f"… and {counted(len(groups) - ROWS, 'more kind')} of communicator", "dim"))
 
 
 def _alike(communicators: Sequence[Communicator]) -> list[list[Communicator]]:
@@ -151,7 +151,7 @@ def _waiting(console: Console, facts: NcclFacts) -> None:
                 said = f", last line {names[last.source]}:{last.line}: {_short(last.text, 160)}" if last else ""
                 console.print(Text(plain(f"  rank {number} on {named[number].node}{said}")))
     if len(shown) > ROWS:
-        console.print(Text(f"… and {len(shown) - ROWS} more communicators that are not complete", "dim"))
+        console.print(Text(f"… and {counted(len(shown) - ROWS, 'more communicator')} not complete", "dim"))
 
 
 def _processes(console: Console, processes: Sequence[Process]) -> None:
@@ -180,7 +180,7 @@ def _same_and_different(console: Console, main: Communicator) -> None:
         for value, who in list(values.items())[:6]:
             table.add_row(Text(plain(name), "yellow"), Text(plain(_short(value, 80))), Text(f"rank {_short(who, 60)}"))
         if len(values) > 6:
-            table.add_row("", Text(f"… and {len(values) - 6} other values", "dim"), "")
+            table.add_row("", Text(f"… and {counted(len(values) - 6, 'other value')}", "dim"), "")
     _print(console, f"Different between ranks of communicator {main.index}", table)
 
 
@@ -225,7 +225,10 @@ def _events(console: Console, facts: NcclFacts) -> None:
     left = len(ordered) - ROWS
     if left > 0 or facts.events_left_out:
         console.print(
-            Text(f"… and {max(left, 0)} more kinds of line, {facts.events_left_out} lines beyond the limit kept", "dim")
+            Text(
+                f"… and {counted(max(left, 0), 'more kind')} of line, {counted(facts.events_left_out, 'line')} beyond the limit kept",
+                "dim",
+            )
         )
 
 

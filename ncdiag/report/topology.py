@@ -13,6 +13,7 @@ from ncdiag.nccl.graph_xml import Graphs
 from ncdiag.nccl.rules import MEANINGS
 from ncdiag.nccl.topology import Cpu, Gpu, Net, Pci, link_name
 from ncdiag.nccl.topology_view import GpuView, NicView, View
+from ncdiag.nodeset import counted
 from ncdiag.report.console import make_console, plain
 
 MAX_COLUMNS = 16  # NICs side by side; more are told by group
@@ -77,7 +78,7 @@ def _grow(tree: Tree, pci: Pci) -> None:
 def _gpu_extras(gpu: Gpu) -> list[str]:
     links = sum(link.count for link in gpu.nvlinks)
     extras = [f"sm {gpu.sm}"] if gpu.sm else []
-    extras += [f"{links} NVLinks"] if links else []
+    extras += [counted(links, "NVLink")] if links else []
     extras += [f"C2C {gpu.c2c_gbytes_s:g} GB/s"] if gpu.c2c_gbytes_s else []
     return extras + (["no GPUDirect"] if gpu.gdr is False else [])
 

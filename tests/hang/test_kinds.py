@@ -514,6 +514,16 @@ def test_a_stopped_data_loader_is_named() -> None:
     assert infer(states).causes[0].cause != "rank-stopped"
 
 
+def test_a_program_that_a_rank_ran_and_that_is_done_is_no_rank_that_died() -> None:
+    works = rank(1, "gpu-a", "own", progress=COMPUTES)
+    states = [rank(0, "gpu-a", "all-reduce"), works]
+    for number in (1, None):
+        ended = rank(number, "gpu-a", None, state="gone", role="script", pid=5000, below=works.pid)
+        assert infer([*states, ended]).causes[0].cause != "rank-died"
+        ended.below = None
+        assert infer([*states, ended]).causes[0].cause == "rank-died"
+
+
 @pytest.mark.parametrize(("written", "kind"), [(2000, "healthy"), (0, "hang")])
 def test_ranks_that_all_sleep_for_a_moment_are_at_work_where_they_sent_something(written: int, kind: str) -> None:
     naps = Progress(3.0, frames_changed=False, woken=3, written_bytes=written)
@@ -528,3 +538,8 @@ def test_a_remedy_is_written_with_what_is_known() -> None:
     assert "ping 10.77.0.1, nc -vz 10.77.0.1 29400" in lost.remedy
     halted = infer([rank(0, "a", "all-reduce"), rank(1, "a", "all-reduce", state="T")])
     assert f"kill -CONT {halted.ranks[1].pid})" in halted.causes[0].remedy
+
+
+def test_one_rank_is_told_as_one() -> None:
+    assert infer([rank(0, "a", "idle", world=1)]).summary.startswith("1 of 1 rank is ready and waits for work")
+    assert infer([rank(n, "a", "idle", world=2) for n in (0, 1)]).summary.startswith("2 of 2 ranks are ready and wait ")

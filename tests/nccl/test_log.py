@@ -393,6 +393,7 @@ def test_a_huge_line_costs_no_memory() -> None:
     parser.feed("huge.log", b"\n" + "\n".join(composed.job((2, 27, 3))).encode())
     facts = parser.finish()
     assert facts.sources[0].cut_lines == 1
+    assert "of 1 line longer than 64 KiB only the beginning was read" in facts.notes
     assert facts.communicators[0].stages == {"complete": "0-3"}
     assert facts.communicators[0].ranks[0].stage_at.line > 1  # type: ignore[union-attr]
 
@@ -402,7 +403,7 @@ def test_ray_folding_is_told() -> None:
     facts = read(lines)
     assert facts.processes[-1].network == "Socket"
     assert facts.sources[0].ray_repeated == 7
-    assert "RAY_DEDUP_LOGS=0" in facts.notes[0]
+    assert facts.notes[0] == "Ray folded 7 lines of other processes; RAY_DEDUP_LOGS=0 shows every one"
 
 
 def test_old_logs_without_comm_id_keep_nodes_apart() -> None:

@@ -19,7 +19,7 @@ def test_complete() -> None:
 
 def test_missing_links_and_errors() -> None:
     (finding,) = graver(judged("nvlink-fabric", machine(dark={3: [4, 5]})))
-    assert "16 NVLinks are active, 18 on the others; inactive: 4, 5" in finding.summary
+    assert "16 NVLinks active, 18 on the others; inactive: 4, 5" in finding.summary
     (finding,) = graver(judged("nvlink-fabric", machine(errors={1: 12})))
     assert "12 NVLink replay" in finding.summary
 

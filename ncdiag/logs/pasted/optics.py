@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from ncdiag.explain import Says, Signal
 from ncdiag.logs.model import Line
+from ncdiag.nodeset import counted
 
 BER_LIMIT = 1e-12  # errors per bit after the correction, with which a link is fine
 DOWNS = 5  # times that a link went down, beyond what starts and maintenance bring
@@ -60,7 +61,7 @@ class Optics:
         elif rate and float(rate["value"]) > BER_LIMIT:
             self._keep(line).named.append((f"{rate['name']} {rate['value']}", line))
         elif down and int(down["count"]) >= DOWNS:
-            self._keep(line).fits.append((f"the link went down {down['count']} times", line))
+            self._keep(line).fits.append((f"the link went down {counted(int(down['count']), 'time')}", line))
         elif values and (bad := _outside(values)):
             self._keep(line).fits.append((bad, line))
         elif alarm:

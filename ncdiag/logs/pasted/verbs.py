@@ -92,7 +92,7 @@ class Verbs:
                 yield Signal(
                     "ib-link-or-hca-fault",
                     Says.STRONG,
-                    f"{names} came up at {rate} of the {most} Gb/s that the other {len(ports) - len(low)} ports of {kind} have",
+                    f"{names} came up at {rate} of the {most} Gb/s that the other ports of {kind} have",
                     [line.evidence() for _, _, line in low[:4]],
                     {"device": device},
                     condition=True,

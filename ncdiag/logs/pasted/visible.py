@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from ncdiag.explain import Says, Signal
 from ncdiag.logs.model import Line
 from ncdiag.model import Evidence
+from ncdiag.nodeset import counted
 
 _LIST = re.compile(
     r"\b(?P<name>(?:CUDA|HIP|ROCR|NVIDIA|ASCEND_RT)_VISIBLE_DEVICES)(?:=|: ?| (?:is |set to |= ))[\"'\[]?(?P<list>\d+(?:, ?\d+)*|(?:GPU|MIG)-[\w-]+(?:, ?(?:GPU|MIG)-[\w-]+)*)"
@@ -101,7 +102,7 @@ class Visible:
             yield Signal(
                 "visible-devices-conflict",
                 Says.STRONG,
-                f"{setting} leaves {have} of the {count} GPUs that there are, and the job counts on more",
+                f"{setting} leaves {have} of {counted(count, 'GPU')} there, and the job counts on more",
                 [line.evidence(), given.evidence(), at.evidence()],
                 order=at.order,
                 remedy="unset the variable of visible devices (look for it in login profiles, modules and images), or name all GPUs that the job may use",

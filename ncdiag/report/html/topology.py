@@ -105,7 +105,7 @@ def _pci_rows(pci: Mapping[str, Any], depth: int, gpus: Mapping[str, Any], nics:
     busid, level = one_line(pci["busid"]), min(depth, DEPTH)
     for label in pci["gpus"]:
         links = gpus.get(label, {}).get("nvlinks") or 0
-        yield Row("gpu", one_line(label), link + (f", {links} NVLinks" if links else ""), busid, level, slow)
+        yield Row("gpu", one_line(label), link + (f", {counted(links, 'NVLink')}" if links else ""), busid, level, slow)
     for label in pci["nets"]:
         speed = nics.get(label, {}).get("speed_gbits_s")
         yield Row("nic", one_line(label), f"{speed:g} Gb/s" if speed else link, busid, level, slow)
@@ -217,5 +217,5 @@ def _summary(machine: Mapping[str, Any], uses: Sequence[Mapping[str, Any]]) -> s
     direct = sum(use["gdr"] == "yes" for use in uses)
     text = f"{counted(len(machine['gpus']), 'GPU')} and {counted(len(machine['nics']), 'NIC')}."
     if uses:
-        text += f" {direct} of {len(uses)} ways from a GPU to a NIC that it takes use GPUDirect RDMA both ways."
+        text += f" {direct} of {counted(len(uses), 'way')} from a GPU to a NIC that it takes {'uses' if direct == 1 else 'use'} GPUDirect RDMA both ways."
     return text
