@@ -21,6 +21,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from ncdiag import redact
@@ -254,11 +255,9 @@ def _tid(pid: int, told: Any, handle: Any) -> int | None:
 def _numbers(pid: int) -> Iterator[tuple[int, int]]:
     """(number here, number in its own pid namespace) of every thread."""
     for name in os.listdir(f"/proc/{pid}/task") if os.path.exists(f"/proc/{pid}/task") else ():
-        with (
-            contextlib.suppress(OSError),
-            open(f"/proc/{pid}/task/{name}/status", encoding="utf-8", errors="replace") as file,
-        ):
-            yield from ((int(name), int(line.split()[-1])) for line in file if line.startswith("NSpid:"))
+        with contextlib.suppress(OSError):
+            lines = Path(f"/proc/{pid}/task/{name}/status").read_text("utf-8", errors="replace").splitlines()
+            yield from ((int(name), int(line.split()[-1])) for line in lines if line.startswith("NSpid:"))
 
 
 def _keep_variables(thread: dict[str, Any], kept: dict[str, str]) -> None:
