@@ -16,12 +16,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from ncdiag.explain.attach import SECONDARY_LIMIT, attach
-from ncdiag.explain.causes import EVIDENCE_LIMIT, also, cause_of, limited, next_steps, nothing, unresolved
+from ncdiag.explain.causes import EVIDENCE_LIMIT, also, cause_of, limited, next_steps, nothing, unresolved, words
 from ncdiag.explain.consequences import ONLY_SLOWS, brings_about
 from ncdiag.explain.doubt import beside_good, doubt, doubt_late
 from ncdiag.explain.order import fold, grouped, rank
 from ncdiag.explain.signals import Says, Signal
 from ncdiag.model import Cause
+from ncdiag.placeholders import filled
 
 __all__ = ["EVIDENCE_LIMIT", "ONLY_SLOWS", "SECONDARY_LIMIT", "Says", "Signal", "Verdict", "brings_about", "explain"]
 
@@ -60,5 +61,7 @@ def explain(
     if not causes:
         causes = [nothing(loose)]
     causes = limited(causes)
+    for cause in causes:
+        cause.remedy = filled(cause.remedy, words(cause.where))
     attach(causes, heads, [*folded, *sorted(loose, key=lambda s: (-s.says, s.order))], follows)
     return Verdict(causes, next_steps(causes, steps))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ncdiag.explain.consequences import GOOD, ONLY_SLOWS
 from ncdiag.explain.signals import CONFIDENCE, Says, Signal
 from ncdiag.model import Cause, Evidence
+from ncdiag.placeholders import filled
 
 EVIDENCE_LIMIT = 8  # lines shown for one cause
 POSSIBLE_LIMIT = 4  # causes of confidence `possible` that are listed
@@ -45,6 +47,18 @@ def _where(group: Sequence[Signal]) -> dict[str, Any]:
             if same or fits:
                 where.setdefault(key, value)
     return where
+
+
+_PEER = re.compile(
+    r"\[?(?P<host>[\w.-]*[A-Za-z.][\w.-]*|[0-9a-fA-F]*:[0-9a-fA-F:.]*:[0-9a-fA-F.]*)\]?(?:[:<](?P<port>\d+)>?)?"
+)
+"""An address or a name, with or without a port: `192.0.2.7:29500`, `[2001:db8::7]:29500`, `gpu07`, `192.0.2.7<41239>`; no rank."""
+
+
+def words(where: Mapping[str, Any]) -> dict[str, Any]:
+    """What stands in remedies in capitals, and is known here. No pid: a log has that of its container, or of who tells."""
+    peer = _PEER.fullmatch(str(where.get("peer") or ""))
+    return {"PEER": peer["host"]} if peer else {}
 
 
 def also(heads: Sequence[list[Signal]], causes: Sequence[Cause], remedies: dict[str, str]) -> list[Cause]:
@@ -136,5 +150,5 @@ def next_steps(causes: Sequence[Cause], steps: dict[str, tuple[str, ...]]) -> li
     """What would make the first causes surer; nothing where the first one is sure or nothing is wrong."""
     if not causes or causes[0].confidence == "sure" or causes[0].cause in GOOD:
         return []
-    wanted = [step for cause in causes[:3] for step in steps.get(cause.cause, ())]
+    wanted = [filled(step, words(cause.where)) for cause in causes[:3] for step in steps.get(cause.cause, ())]
     return list(dict.fromkeys(wanted))[:6]
