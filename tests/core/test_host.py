@@ -2,8 +2,10 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -121,3 +123,25 @@ def test_recording_replays_what_was_read(tmp_path: Path, name: str) -> None:
     )
     mode = os.stat(out if name.endswith("gz") else out + "/META.json").st_mode & 0o777
     assert mode == 0o600
+
+
+def test_a_command_is_ended_with_whoever_waits_for_it(tmp_path: Path) -> None:
+    """Ctrl-C does not reach it: it stands in a session of its own."""
+
+    class Interrupted(BaseException):
+        pass
+
+    def interrupt(number: int, frame: object) -> None:
+        raise Interrupted
+
+    told = tmp_path / "pid"
+    before = signal.signal(signal.SIGUSR1, interrupt)
+    timer = threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGUSR1))
+    timer.start()
+    try:
+        with pytest.raises(Interrupted):
+            Host().run(["sh", "-c", f"echo $$ > {told}; exec sleep 60"], timeout_s=30)
+    finally:
+        timer.join()
+        signal.signal(signal.SIGUSR1, before)
+    assert not os.path.exists(f"/proc/{told.read_text().strip()}")
