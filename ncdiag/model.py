@@ -311,6 +311,8 @@ class Socket:
     """Time-outs since the last answer; over the whole window, where it was read twice."""
     moved: Optional[bool] = None
     """Whether its queues changed in the window; None where it was read once."""
+    bytes: Optional[int] = None
+    """Received, or sent and acknowledged, in the window; None where the kernel does not say."""
 
 
 @dataclass
@@ -342,6 +344,8 @@ class Progress:
     """How often its main thread woke and went to sleep again in the part of the window in which nobody paused it; None where that is not known."""
     own_rchar: int = 0
     """Bytes that its main thread itself read."""
+    heard_bytes: int = 0
+    """Bytes that went over the connections that its main thread waits at."""
 
 
 @dataclass
@@ -375,6 +379,8 @@ class RankState:
     log_tail: List[str] = field(default_factory=list)
     gpu: Dict[str, Any] = field(default_factory=dict)
     parent: Optional[int] = None
+    below: Optional[int] = None
+    """The rank that it is a program of: one further up that has the same rank in its environment; None where there is none."""
     log_source: str = ""
     """The file that `log_tail` was read from."""
     ns_pid: Optional[int] = None

@@ -191,7 +191,11 @@ class Node:
             now = read_stat(self.host, pid)
             if now is not None and now.state not in ("Z", "X"):
                 alive[pid] = state  # not found this time, or it has ended in between: the next look will tell
-            elif state.role in _REMEMBERED and (self._seen.get(pid, 0) > 1 or _says_who_it_is(state)):
+            elif (
+                state.below not in here
+                and state.role in _REMEMBERED
+                and (self._seen.get(pid, 0) > 1 or _says_who_it_is(state))
+            ):
                 state.state, state.threads, state.sockets, state.progress = "gone", [], [], None
                 state.stack_error = "it has ended"
                 self._gone[pid] = state

@@ -29,7 +29,9 @@ class Picture:
 
 def is_missed(view: View) -> bool:
     """Whether it ended and was a part of the engine; a program that one of its processes started and did not wait for is none."""
-    return view.verdict == "dead" and (view.state.role != "script" or view.rank is not None)
+    return (
+        view.verdict == "dead" and view.state.below is None and (view.state.role != "script" or view.rank is not None)
+    )
 
 
 def key(state: RankState) -> Key:

@@ -81,7 +81,7 @@ class Scene:
     @property
     def ranks(self) -> List[View]:
         """The processes that are ranks of the group; a child that only inherited its parent's number is none."""
-        members = [view for view in self.views if view.state.role not in MANAGERS]
+        members = [view for view in self.views if view.state.role not in MANAGERS and not _program_of_a_rank(view)]
         numbered = {(view.state.node, view.state.pid): view.rank for view in members if view.rank is not None}
         own = [
             view
@@ -109,6 +109,11 @@ class Scene:
         if not self.world_size or None in seen or not seen:
             return []
         return [number for number in range(self.world_size) if number not in seen]
+
+
+def _program_of_a_rank(view: View) -> bool:
+    """What a rank ran, and what is done: a compiler's test, a look at the CPU."""
+    return view.verdict == "dead" and view.state.below is not None
 
 
 def look(state: RankState) -> View:
@@ -167,8 +172,8 @@ def what_state(state: RankState, match: stages.StageMatch, waiting: Optional[str
         return "unknown"
     if letter == "R" and waiting is None and activity.cpu_share(progress) >= activity.WOKEN:
         return "progressing"  # it would run more if others let it
-    if waiting == PIPE and progress.own_rchar > 0:
-        return "progressing"  # a line now and then
+    if waiting == PIPE and (progress.own_rchar > 0 or (_call(state, match).get("sink") and progress.woken)):
+        return "progressing"  # a line now and then; or its reader took something, which is all that wakes a writer
     if _moves(progress) or (progress.frames_changed and (waiting not in _FOR_GOOD or match.waiting is None)):
         return "progressing"
     return "stuck" if match.stage != "unknown" or waiting is not None else "unknown"

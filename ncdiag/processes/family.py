@@ -35,6 +35,8 @@ class Member:
     role: str
     helpers: list[Proc] = field(default_factory=list)
     """Its helper children and theirs: compilers, data loaders, compile workers."""
+    below: int | None = None
+    """The rank whose program it is, as in `RankState.below`."""
 
 
 Family = Dict[int, Member]
@@ -104,7 +106,8 @@ def _add(machine: Machine, family: Family, top: int) -> None:
             role = roles.role_of(
                 proc, parent, family[parent.pid].role if parent is not None and parent.pid in family else None
             )
-            family[proc.pid] = Member(proc, role)
+            below = machine.rank_above(proc) if role == "script" else None
+            family[proc.pid] = Member(proc, role, below=below)
             nearest[proc.pid] = proc.pid
         elif owner is not None:
             nearest[proc.pid] = owner

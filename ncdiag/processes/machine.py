@@ -87,6 +87,19 @@ class Machine:
             return True
         return roles.titled_role(child) in ("engine-core", "worker", "coordinator")
 
+    def rank_above(self, proc: Proc) -> int | None:
+        """The rank whose program `proc` is, started by it or by its helpers: the nearest Python program above it, no launcher, that has the same
+        rank in its environment; of one that ended before its own was read, that has any."""
+        known, seen = _rank_named(proc), {proc.pid}
+        above = self.get(proc.parent)
+        while above is not None and above.pid not in seen and not roles.is_launcher(above):
+            seen.add(above.pid)
+            rank = _rank_named(above)
+            if rank is not None and roles.is_python(above) and not roles.is_helper(above):
+                return above.pid if known == rank or (known is None and not proc.environ) else None
+            above = self.get(above.parent)
+        return None
+
     def below(self, top: int) -> Iterator[Proc]:
         """`top` and all its descendants, parents first."""
         todo, seen = [top], set()
@@ -111,7 +124,13 @@ class Machine:
 
 
 def rank_of(proc: Proc) -> str | None:
-    return next((proc.environ[name] for name in RANK_NAMES if proc.environ.get(name, "").isdecimal()), None)
+    named = _rank_named(proc)
+    return named[1] if named is not None else None
+
+
+def _rank_named(proc: Proc) -> tuple[str, str] | None:
+    """Variable and number."""
+    return next(((name, proc.environ[name]) for name in RANK_NAMES if proc.environ.get(name, "").isdecimal()), None)
 
 
 def inherits(proc: Proc) -> bool:

@@ -57,6 +57,7 @@ class Sampler:
         self.notes: list[str] = []
         self.logs: dict[str, logtail.Log] = {}
         self._started = time.monotonic()
+        self._tables = sockets.Tables(host)
 
     @property
     def states(self) -> list[RankState]:
@@ -65,7 +66,7 @@ class Sampler:
     def begin(self) -> None:
         """First counters, kernel facts, sockets, settings and logs of every process."""
         uptime = float(self._host.read("/proc/uptime").split()[0])
-        tables, found = sockets.Tables(self._host), gpu.look()
+        tables, found = self._tables, gpu.look()
         for pid, member in self.family.items():
             proc = member.proc
             state = RankState(
@@ -74,6 +75,7 @@ class Sampler:
                 member.role,
                 title=proc.command[:500],
                 parent=proc.parent,
+                below=member.below,
                 age_s=round(max(uptime - proc.start_ticks / progress.TICKS, 0.0), 1),
                 settings=settings_of(proc.environ),
                 children=sorted({helper.comm for helper in member.helpers}),
@@ -96,6 +98,7 @@ class Sampler:
     def _sockets(self, look: Look, tables: sockets.Tables) -> None:
         try:
             look.state.netns, look.state.sockets = sockets.read(self._host, look.state.pid, tables)
+            tables.traffic(look.state.pid)  # as it is now
         except HostError as error:
             if look.kernel.state not in ("gone", "Z"):
                 look.state.notes.append(
@@ -123,7 +126,7 @@ class Sampler:
         for look in self.looks.values():
             standing.tell_still(self._host, look)
             self._measure(look, found)
-            sockets.compare(self._host, look.state.pid, look.state.sockets, tables)
+            sockets.compare(look.state.pid, look.state.sockets, self._tables, tables)
         self._each([look for look in self.looks.values() if not look.done], self._read_second)
         for look in self.looks.values():
             self._conclude(look, tables)
@@ -272,6 +275,7 @@ class Sampler:
             facts.stack,
         )
         standing.tell_call(self._host, look, tables)
+        standing.tell_heard(state)
         state.tracer = None if facts.sampled else facts.tracer
         state.frozen, state.ns_pid = facts.frozen, facts.ns_pid
         state.threads, state.stack_error, state.variables = look.first.threads, look.first.error, look.first.variables

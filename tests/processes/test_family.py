@@ -355,3 +355,23 @@ def test_options_in_both_forms() -> None:
 
 def test_this_machine_can_be_listed() -> None:
     assert os.getpid() in find(Host(), [os.getpid()])
+
+
+def test_a_program_that_a_rank_runs_is_known_as_its() -> None:
+    """A look at the CPU by a compile worker inherits the rank's environment; what Kubeflow's or Slurm's outer program starts is a rank itself."""
+    machine = Machine()
+    own = "RANK=1\0WORLD_SIZE=2\0MASTER_PORT=29500\0"
+    machine.add(10, 1, f"{PYTHON}\0/venv/bin/torchrun\0train.py", "torchrun")
+    machine.add(20, 10, f"{PYTHON}\0train.py", environ=own)
+    machine.add(30, 20, f"{PYTHON}\0/venv/torch/_inductor/compile_worker/__main__.py", environ=own)
+    machine.add(40, 30, f"{PYTHON}\0-c\0import torch", environ=own)
+    machine.add(41, 30, "", "python3", state="Z")
+    machine.add(50, 1, f"{PYTHON}\0start.py", environ="SLURM_PROCID=0\0")
+    machine.add(51, 50, f"{PYTHON}\0train.py", environ="RANK=0\0WORLD_SIZE=2\0MASTER_PORT=29500\0")
+    family = find(machine.host, [10, 40, 41, 51])
+    assert {pid: member.below for pid, member in family.items() if member.role == "script"} == {
+        20: None,
+        40: 20,
+        41: 20,
+        51: None,
+    }
