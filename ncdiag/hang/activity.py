@@ -17,6 +17,8 @@ MOVED_BYTES = 64 << 10
 """Bytes read, written or allocated in the window below which nothing moved; a heartbeat or a log line is less."""
 HELPED_BYTES = 256 << 10
 """Bytes that a child moved in the window below which it does not work for its rank: one that only watches the machine reads less of /proc."""
+HEARD_BYTES = 4 << 10
+"""Bytes over a connection that it waits at in the window; below that they may be a sign of life."""
 MOVED_FAULTS = 64
 """Page faults in the window below which no memory was touched anew."""
 
@@ -49,6 +51,7 @@ def moves_data(progress: Optional[Progress]) -> bool:
         or abs(progress.rss_bytes) >= MOVED_BYTES * 4
         or progress.page_faults >= MOVED_FAULTS
         or progress.children_bytes >= HELPED_BYTES
+        or progress.heard_bytes >= HEARD_BYTES
         or progress.gpu_memory_bytes != 0
     )
 
@@ -68,6 +71,8 @@ def rate(progress: Optional[Progress]) -> str:
     read = progress.read_bytes if progress.read_bytes >= MOVED_BYTES else progress.rchar
     if 0 < progress.own_rchar < MOVED_BYTES and read < MOVED_BYTES:
         parts.append(f"reads {progress.own_rchar / progress.window_s:.0f} bytes a second")
+    if progress.heard_bytes >= HEARD_BYTES:
+        parts.append(f"{progress.heard_bytes / progress.window_s / 1e6:.3f} MB/s over the connection that it waits at")
     for amount, verb in (
         (read, "reads"),
         (progress.written_bytes, "writes"),

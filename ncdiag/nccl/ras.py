@@ -6,15 +6,13 @@ the same port, and any of them answers for its whole job. Reading is all that is
 
 from __future__ import annotations
 
-import ctypes
 import json
-import os
 import re
 import socket
-import threading
-from typing import Any, Callable, Mapping, TypeVar
+from typing import Any, Mapping
 
 from ncdiag import redact
+from ncdiag.nccl import netns as namespace
 from ncdiag.nccl.ras_text import parse_text
 
 DEFAULT_ADDRESS = "localhost:28028"
@@ -28,8 +26,6 @@ HELLO_S = 1.5
 one stays without an answer: then another try may meet one that lives."""
 TRIES = 3
 LIMIT = 64 << 20
-_CLONE_NEWNET = 0x40000000
-T = TypeVar("T")
 
 
 class RasError(Exception):
@@ -58,10 +54,13 @@ def ask(
     what stands in it. Raises RasError.
     """
     deadline = timeout_s or collect_s + MARGIN_S
-    if netns is None or _same_namespace(netns):
+    if netns is None or namespace.is_ours(netns):
         report = _ask(address, collect_s, deadline)
     else:
-        report = _inside(netns, lambda: _ask(address, collect_s, deadline), deadline + 5)
+        try:
+            report = namespace.inside(netns, lambda: _ask(address, collect_s, deadline), deadline + 5)
+        except OSError as error:
+            raise RasError(error.strerror or str(error)) from None
     report["address"] = address
     return report
 
@@ -149,43 +148,3 @@ def moved(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
     for communicator in second.get("communicators", ()):
         communicator["moved"] = str(communicator.get("hash")) in changed
     return bool(changed)
-
-
-def _same_namespace(netns: str) -> bool:
-    try:
-        return os.readlink(netns) == os.readlink("/proc/self/ns/net")
-    except OSError:
-        return True
-
-
-def _inside(netns: str, question: Callable[[], T], limit_s: float) -> T:
-    """`question()` in a thread of its own that has entered the namespace; the rest of the program stays where it is."""
-    answer: list[T] = []
-    failure: list[Exception] = []
-
-    def work() -> None:
-        try:
-            descriptor = os.open(netns, os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                libc = ctypes.CDLL(None, use_errno=True)
-                if libc.setns(descriptor, _CLONE_NEWNET):
-                    number = ctypes.get_errno()
-                    raise RasError(
-                        "%s cannot be entered (%s); run ncdiag as root, or inside the container"
-                        % (netns, os.strerror(number))
-                    )
-            finally:
-                os.close(descriptor)
-            answer.append(question())
-        except Exception as error:
-            failure.append(error)
-
-    thread = threading.Thread(target=work, daemon=True)
-    thread.start()
-    thread.join(limit_s)
-    if failure:
-        error = failure[0]
-        raise error if isinstance(error, RasError) else RasError("%s: %s" % (netns, error))
-    if not answer:
-        raise RasError("no answer within %g s" % limit_s)
-    return answer[0]

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 
 from ncdiag.host import Host, HostError
 from ncdiag.model import Socket
+from ncdiag.processes import traffic
 
 STATES = {
     1: "ESTABLISHED",
@@ -68,6 +69,7 @@ class Tables:
     def __init__(self, host: Host) -> None:
         self._host = host
         self._tables: dict[str, Mapping[int, Socket]] = {}
+        self._traffic: dict[str, Mapping[tuple[str, str], int]] = {}
 
     def of(self, pid: int) -> tuple[str, Mapping[int, Socket]]:
         """(namespace, inode -> socket). Raises HostError when the process is gone or may not be read."""
@@ -86,6 +88,16 @@ class Tables:
                         raise
             self._tables[namespace] = table
         return namespace, self._tables[namespace]
+
+    def traffic(self, pid: int) -> Mapping[tuple[str, str], int]:
+        """(local, remote) -> bytes since it was connected. Raises HostError when the process is gone or may not be read."""
+        namespace, table = self.of(pid)
+        if namespace not in self._traffic:
+            counts = traffic.of(self._host, pid)
+            self._traffic[namespace] = {
+                (socket.local, socket.remote): counts[inode] for inode, socket in table.items() if inode in counts
+            }
+        return self._traffic[namespace]
 
 
 def read(host: Host, pid: int, tables: Tables) -> tuple[str, list[Socket]]:
@@ -116,14 +128,18 @@ def of(host: Host, pid: int, descriptors: Iterable[int], tables: Tables) -> list
     return found
 
 
-def compare(host: Host, pid: int, before: list[Socket], tables: Tables) -> None:
-    """Says of each of the sockets that `pid` had before whether it moved; one that has gone did."""
+def compare(pid: int, before: list[Socket], first: Tables, tables: Tables) -> None:
+    """Says of each of the sockets that `pid` had in the `first` tables whether it moved, and how much; one that has gone did."""
     try:
+        then, later_on = first.traffic(pid), tables.traffic(pid)
         now = {(socket.local, socket.remote): socket for socket in tables.of(pid)[1].values()}
     except HostError:
         return
     for socket in before:
-        later = now.get((socket.local, socket.remote))
+        ends = (socket.local, socket.remote)
+        later = now.get(ends)
+        if ends in then and ends in later_on:
+            socket.bytes = max(later_on[ends] - then[ends], 0)
         socket.moved = later is None or (later.send_queue, later.receive_queue) != (
             socket.send_queue,
             socket.receive_queue,

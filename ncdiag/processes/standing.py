@@ -6,6 +6,7 @@ import time
 from typing import Any, Dict
 
 from ncdiag.host import Host
+from ncdiag.model import RankState
 from ncdiag.processes import calls, pipes, pulse, sockets
 from ncdiag.processes.look import Look
 from ncdiag.stages.threads import frames_of, is_user
@@ -25,6 +26,15 @@ def tell_call(host: Host, look: Look, tables: sockets.Tables) -> None:
         call["listens"] = [socket.local for socket in at if socket.state == "LISTEN"]
     if any(socket.state != "LISTEN" for socket in at):
         call["hears"] = [[socket.local, socket.remote] for socket in at if socket.state != "LISTEN"]
+
+
+def tell_heard(state: RankState) -> None:
+    """Fills `Progress.heard_bytes`: what went over the connections that its main thread waits at."""
+    ends = state.call.get("hears") or ()
+    if state.progress is not None:
+        state.progress.heard_bytes = sum(
+            socket.bytes or 0 for socket in state.sockets if [socket.local, socket.remote] in ends
+        )
 
 
 def _now(host: Host, look: Look) -> Dict[str, Any]:

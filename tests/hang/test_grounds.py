@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from ncdiag.hang import Verdict, infer
+from ncdiag.model import Progress
 from tests.hang.build import rank
 
 
@@ -43,3 +44,19 @@ def test_who_waits_at_a_message_queue_of_the_engine_waits_too() -> None:
     assert verdict.causes[0].confidence == "likely" and "the others have waited for 58 s" in verdict.summary
     ready = infer([rank(0, "node-a", "idle", still_s=58.0), late])
     assert ready.causes[0].confidence == "possible", "who is ready may wait for work as long as it likes"
+
+
+@pytest.mark.parametrize(("woken", "kind"), [(4, "progressing"), (0, "hang"), (None, "hang")])
+def test_a_writer_that_its_reader_wakes_is_slow(woken: int | None, kind: str) -> None:
+    call = {"name": "write", "endless": True, "sink": {"file": "pipe:[7]", "readers": [[4711, "S"]], "all": True}}
+    progress = Progress(3.0, frames_changed=False, woken=woken)
+    late = rank(1, "node-a", "own", wchan="anon_pipe_write", call=call, still_s=0.4, progress=progress)
+    assert infer([rank(0, "node-a", "all-reduce", still_s=58.0), late]).kind == kind
+
+
+@pytest.mark.parametrize(("heard", "kind"), [(90000, "progressing"), (300, "hang")])
+def test_who_hears_much_over_the_connection_that_it_waits_at_is_slow(heard: int, kind: str) -> None:
+    call = {"name": "recvfrom", "hears": [["192.0.2.1:4000", "192.0.2.9:443"]]}
+    progress = Progress(3.0, frames_changed=False, woken=4, heard_bytes=heard)
+    late = rank(1, "node-a", "own", wchan="wait_woken", call=call, still_s=0.4, progress=progress)
+    assert infer([rank(0, "node-a", "all-reduce", still_s=58.0), late]).kind == kind
