@@ -8,17 +8,19 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ncdiag.explain import Verdict, explain
+from ncdiag.explain import Signal, Verdict, explain
 from ncdiag.logs import fanned, structure
 from ncdiag.logs.alive import outlived
 from ncdiag.logs.documents import Documents
 from ncdiag.logs.intake import Intake, Stream
 from ncdiag.logs.readers import Readers
+from ncdiag.logs.rearranged import arranged, renumbered
 from ncdiag.logs.related import follows
 from ncdiag.logs.remedies import NEXT, REMEDIES
 from ncdiag.logs.rules import RULES
 from ncdiag.logs.scan import Scanner, blocks_of
 from ncdiag.logs.together import refine
+from ncdiag.logs.unexplained import Unexplained
 from ncdiag.logs.wrapped import is_wrapped, unwrapped
 from ncdiag.nccl.log import NcclLog, without_collection
 from ncdiag.nccl.log_facts import NcclFacts
@@ -63,7 +65,9 @@ def of_streams(streams: Iterable[Stream], notes: list[str] | None = None) -> Dia
     documents = Documents(readers.stacks)
     order: dict[str, float] = {}
     hosts: dict[str, dict[int, str]] = {}
+    numbers: dict[str, list[int]] = {}
     ray, blank = False, True
+    unexplained = Unexplained()
     for stream in streams:
         own = _OWN.match(stream.head)
         if own is not None:
@@ -76,7 +80,10 @@ def of_streams(streams: Iterable[Stream], notes: list[str] | None = None) -> Dia
         if documents.take(stream, order[stream.name]):
             blank = False
             continue
-        chunks = unwrapped(stream.chunks) if is_wrapped(stream.head) else stream.chunks
+        chunks, places = arranged(stream.head, stream.chunks)
+        if places is not None:
+            numbers[stream.name] = places
+        chunks = unwrapped(chunks) if is_wrapped(stream.head) else chunks
         text = _small(chunks) if fanned.is_fanned(stream.head) else b""
         by_host = 0 < len(text) <= fanned.SIZE_LIMIT
         if by_host:
@@ -88,6 +95,7 @@ def of_streams(streams: Iterable[Stream], notes: list[str] | None = None) -> Dia
             if not by_host:
                 scanner.feed(stream.name, block, first)
             _feed(nccl, stream.name, block, first)
+            unexplained.look(stream.name, block)
         scanner.end(stream.name)
         nccl.end(stream.name)
     facts = nccl.finish()
@@ -96,8 +104,10 @@ def of_streams(streams: Iterable[Stream], notes: list[str] | None = None) -> Dia
     found = [*scanner.signals(), *documents.signals(), *structure.signals(facts, order, len(readers.bench.hosts) > 1)]
     found = [signal for signal in found if not readers.life.over(signal)]
     signals = refine(found, readers, documents, facts, order, ray)
+    unexplained.weigh(signals, _understood(signals, scanner, readers, facts))
     fanned.name(signals, hosts)
     verdict = explain(signals, REMEDIES, NEXT, follows(signals, facts, readers.life.runs, order))
+    renumbered(verdict.causes, numbers)
     if order and blank:
         verdict.causes[
             0
@@ -109,6 +119,13 @@ def of_streams(streams: Iterable[Stream], notes: list[str] | None = None) -> Dia
         [*notes, *documents.notes, *facts.notes],
         [(name, stage) for name, stage, _ in readers.starts.reached()],
     )
+
+
+def _understood(signals: Iterable[Signal], scanner: Scanner, readers: Readers, facts: NcclFacts) -> set[str]:
+    """Sources of which something was understood."""
+    said = {item.source for signal in signals for item in signal.evidence}
+    spoke = {source for process in facts.processes for source in process.sources}
+    return said | spoke | {source for source, _ in scanner.matched} | {line.source for line in readers.works()}
 
 
 def _feed(nccl: NcclLog, source: str, block: bytes, first: int) -> None:

@@ -155,3 +155,12 @@ def test_a_named_cause_stays_first_and_is_not_sure_beside_a_job_that_works() -> 
         causes = causes_of(failed=failed, **({"other": other} if other else {}))
         assert causes[0].cause == "ray-version-mismatch"
         assert causes[0].confidence == ("likely" if other else "sure")
+
+
+def test_errors_that_nobody_knows_beside_a_job_that_works() -> None:
+    unknown = "[ERROR] fabric-x: unit 3 raised condition 0x77 while it prepared its ring\n"
+    cause = causes_of(unknown=unknown, good=TRAINS)[0]
+    assert (cause.cause, cause.confidence) == ("healthy", "possible")
+    assert "unknown tells of errors" in cause.summary
+    assert causes_of(facts="rx_errors: 0\n", good=TRAINS)[0].confidence == "likely"
+    assert causes_of(one=unknown + TRAINS)[0].confidence == "likely"
