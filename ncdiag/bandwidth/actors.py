@@ -15,7 +15,7 @@ from typing import Any
 from ncdiag.bandwidth.limit import Limit
 from ncdiag.bandwidth.reach import LOADER, Line, Way, sources
 from ncdiag.fleet.base import FleetError
-from ncdiag.fleet.ray import connect, node_names
+from ncdiag.fleet.ray import connect, first_line, node_names
 from ncdiag.fleet.sessions import Sessions
 from ncdiag.nodeset import counted
 
@@ -103,8 +103,7 @@ class RayLine:
         try:
             return str(self._ray.get(self._actor.why.remote(), timeout=5))
         except Exception as error:  # whatever Ray says is the reason
-            first = next(iter(str(error).strip().splitlines()), type(error).__name__)
-            return f"its Ray actor is gone: {first[:200]}"
+            return f"its Ray actor is gone: {first_line(error)[:200]}"
 
     def release(self) -> None:
         self._actor.stop.remote()

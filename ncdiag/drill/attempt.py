@@ -31,7 +31,7 @@ def broken(fault: Fault, model: Path | None, sshd: Sequence[str] | None = None) 
             fault.break_it(made)
             if fault.shape == "ray":
                 start_ray(made)
-        except (RuntimeError, subprocess.SubprocessError) as error:
+        except (OSError, RuntimeError, subprocess.SubprocessError) as error:
             raise NotSet(_words(error)) from error
         yield made
 

@@ -51,6 +51,6 @@ def start(
         log = hosts.folder / f"ray-{name}.log"
         environment = (environments or {}).get(name)
         started[name] = ray(hosts[name], "start", *role, "--num-gpus", str(gpus), log=log, environment=environment)
-        if not wait_for(lambda log=log: "Ray runtime started" in log.read_text(), 90):
-            raise RuntimeError(f"{name}: {log.read_text()[-2000:]}")
+        if not wait_for(lambda log=log: "Ray runtime started" in log.read_text(errors="replace"), 90):
+            raise RuntimeError(f"{name}: {log.read_text(errors='replace')[-2000:]}")
     return started

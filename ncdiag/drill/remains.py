@@ -69,7 +69,7 @@ def born(pid: int) -> int | None:
         fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b") ")[2].split()
     except OSError:
         return None
-    return None if fields[0] in (b"Z", b"X") else int(fields[19])
+    return None if len(fields) < 20 or fields[0] in (b"Z", b"X") else int(fields[19])
 
 
 def read(path: Path) -> Record | None:

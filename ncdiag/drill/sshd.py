@@ -57,4 +57,4 @@ class Ssh:
         if not wait_for(
             lambda: ":22 " in host.run("ss", "-ltn").stdout or "0016" in host.run("cat", "/proc/net/tcp").stdout
         ):
-            raise RuntimeError((self._folder / f"{host.name}.log").read_text())
+            raise RuntimeError(log.read_text(errors="replace"))

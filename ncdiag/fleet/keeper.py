@@ -10,6 +10,7 @@ import atexit
 import contextlib
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 _PROGRAM = f"import sys; sys.path.insert(0, {str(Path(__file__).parents[2])!r}); from ncdiag.fleet.sessions import keep; keep()"
@@ -23,10 +24,11 @@ class _Keeper:
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
         self._started = False
+        self._lock = threading.Lock()
 
     def say(self, word: str) -> None:
         """One word; without effect where no process can be started, or where it is gone."""
-        with contextlib.suppress(OSError, ValueError):
+        with self._lock, contextlib.suppress(OSError, ValueError):
             if not self._started:
                 self._start()
             if self._process is not None and self._process.stdin is not None:
@@ -41,7 +43,8 @@ class _Keeper:
         atexit.register(self.close)
 
     def close(self) -> None:
-        process, self._process = self._process, None
+        with self._lock:
+            process, self._process = self._process, None
         if process is not None and process.stdin is not None:
             with contextlib.suppress(OSError):
                 process.stdin.close()

@@ -69,7 +69,7 @@ def _run(ray: Any, infos: dict[str, Any], packed: bytes, timeout_s: float, progr
         try:
             answers[name] = Answer(*ray.get(reference))
         except ray.exceptions.RayError as error:
-            answers[name] = Answer(1, "", f"its Ray task failed: {str(error).strip().splitlines()[0][:300]}")
+            answers[name] = Answer(1, "", f"its Ray task failed: {first_line(error)[:300]}")
         progress(name, "")
     for reference in late:
         ray.cancel(reference, force=True)
@@ -119,9 +119,13 @@ def connect(address: str) -> Any:
     try:
         ray.init(address=address, namespace=NAMESPACE, logging_level="error", log_to_driver=False)
     except Exception as error:
-        first = next((line for line in str(error).strip().splitlines() if line.strip()), type(error).__name__)
-        raise FleetError(f"cannot reach the Ray cluster at {address}: {first.strip()}") from error
+        raise FleetError(f"cannot reach the Ray cluster at {address}: {first_line(error)}") from error
     return ray
+
+
+def first_line(error: Exception) -> str:
+    """Of what Ray says; the kind of the error where it says nothing."""
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
 
 
 def _must_listen(address: str) -> None:

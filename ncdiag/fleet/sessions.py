@@ -151,14 +151,14 @@ def born(pid: int) -> int | None:
             words = file.read().rpartition(b")")[2].split()
     except OSError:
         return None
-    return None if words[0] in (b"Z", b"X") else int(words[19])
+    return None if len(words) < 20 or words[0] in (b"Z", b"X") else int(words[19])
 
 
 def _processes() -> Iterator[tuple[int, int]]:
     """Process id and session of all that have not ended. Source: proc(5), /proc/PID/stat, fields 3 and 6."""
     for name in os.listdir("/proc"):
         if name.isdecimal():
-            with contextlib.suppress(OSError), open(f"/proc/{name}/stat", "rb") as file:
+            with contextlib.suppress(OSError, ValueError), open(f"/proc/{name}/stat", "rb") as file:
                 state, _, _, session = file.read().rpartition(b")")[2].split()[:4]
                 if state not in (b"Z", b"X"):
                     yield int(name), int(session)
