@@ -123,7 +123,7 @@ _BEFORE = re.compile(
     rf"|\w{{3}} [ \d]\d \d\d:\d\d:\d\d (?:{_PROGRAM}|(?!\S+ kernel:))"  # journald, syslog; ts
     rf"|{_STAMP}[ \t]|\[{_STAMP}\] ?"
     r"|\[pod/[^\]\s]+\] |[\w.-]{1,60} +\| |(?:\w{3} \w{3} [ \d]\d \d\d:\d\d:\d\d \d{4})?\[\d+,\d+\]<std(?:out|err)>: ?|> ?"
-    r"|[\w./+-]{1,200}\.(?:log|txt|out|err):(?:\d{1,7}:)?(?=\S| {2})"  # grep over several files
+    r"|[\w./+-]{1,200}\.(?:log|txt|out|err):(?:\d{1,7}:)?(?=[^ ]| {2}|$)"  # grep over several files
     r"| {1,6}\d{1,6}\t"  # cat -n
     r"| *\d{1,6}: (?![\w.@-]+: <)(?=\s*[\[(A-Za-z\"+|/$#*=~-]|\s*\d)| *\d{1,6}:\s*$)+"
 )
