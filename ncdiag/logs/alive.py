@@ -43,6 +43,8 @@ _KERNEL = re.compile(
 _ANSWER = re.compile(r'" 200 OK|generation throughput: (?!0\.0 )[\d.]+|gen throughput \(token/s\): [1-9]')
 RUNS_LIMIT = 10_000  # of one source, besides launches
 STEPS = 3  # of a training that show it at work
+BANNER, SERVER = "vLLM API server version", "vLLM's API server"
+"""What a server says when it begins."""
 
 
 @dataclass
@@ -68,16 +70,20 @@ class Life:
         "_perf_mpi ", "Traceback (most", "terminate called", "Test NCCL failure", "Test CUDA failure", "ChildFailedError", "MPI_ABORT", "noticed that process", "exited on signal",
         "Exited with exit code", "core dumped", "^C", "EngineCore failed", "EngineCore encountered", "Killed", "Aborted", "Segmentation fault", "closing signal SIGTERM", "Watchdog caught",
         "train_runtime", "raining complete", "raining is complete", "raining finished", "raining done", "inished training", "Trainer.fit` stopped", "COMPLETED", "FAILED ", "TIMEOUT ",
-        '" 200 OK', "generation throughput", "gen throughput",
+        '" 200 OK', "generation throughput", "gen throughput", BANNER,
         "loss ", "loss:", "loss=", "loss'", 'loss"', "Loss:", "Loss ",
     )  # fmt: skip
     runs: dict[str, list[Run]] = field(default_factory=dict)
+    relaunched: dict[str, float] = field(default_factory=dict)
+    """Source -> where what had died before is launched again, the last time."""
     interrupted: dict[str, Line] = field(default_factory=dict)
     """Source -> where somebody ended a run by hand, the last one."""
     stepped: Line | None = None
     """The last step of a training that had made some."""
     first_step: dict[str, float] = field(default_factory=dict)
     """Source -> order of the first step of a training."""
+    last_shown: dict[str, float] = field(default_factory=dict)
+    """Source -> order of the last step of a training that had made some, or of its end."""
     finished: Line | None = None
     """Where a training says that it came to its end, the last one."""
     _recent: dict[str, deque[float]] = field(default_factory=dict)
@@ -106,12 +112,14 @@ class Life:
                 (self._filled.add if "%|" in text else self._filled.discard)(line.source)
             if runs[-1].steps >= STEPS:
                 self.stepped = line
+                self.last_shown[line.source] = line.order
         elif _ANSWER.search(text):
             self._recent.setdefault(line.source, deque(maxlen=STEPS)).append(line.order)
         elif _FINISHED.search(text):
             self._finished[line.source] = line.order
             self._filled.discard(line.source)
             self.finished = line
+            self.last_shown[line.source] = line.order
         elif account := _ACCOUNT.match(text):
             self._accounted.add(f"{account['state']} {account['code']}")
         elif text.startswith("# Avg bus bandwidth"):
@@ -129,11 +137,20 @@ class Life:
                 self._again[line.source] = line.order
             if len(runs) < RUNS_LIMIT:
                 runs.append(Run(line.order))
-        elif program := _launched(text):
-            runs.append(Run(line.order, line, program=program))
+        elif program := SERVER if BANNER in text else _launched(text):
+            self._launch(runs, line, program)
         elif SHELL.match(text):
             runs.append(Run(line.order))
         return False
+
+    def _launch(self, runs: list[Run], line: Line, program: str) -> None:
+        """A run begins; a server that says so once more without a death before it is another one of the same run."""
+        before = next((index for index, run in enumerate(runs) if run.program == program), None)
+        died = before is not None and any(run.died for run in runs[before:])
+        if died:
+            self.relaunched[line.source] = line.order
+        if program != SERVER or before is None or died:
+            runs.append(Run(line.order, line, program=program))
 
     def routine(self, line: Line) -> bool:
         return trains(line.text) or _ANSWER.search(line.text) is not None

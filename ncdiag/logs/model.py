@@ -27,11 +27,13 @@ class Line:
     """Position over all sources, for "earlier"."""
     before: str = ""
     """What a launcher, container runtime or journal put in front of `text`."""
+    printed: str = ""
+    """The text as it stands in the file, where `text` says more."""
 
     @property
     def shown(self) -> str:
         """The line as it stands in the file, without colours."""
-        return self.before + self.text
+        return self.before + (self.printed or self.text)
 
     def evidence(self) -> Evidence:
         text = self.shown.strip()
@@ -119,9 +121,9 @@ _PROGRAM = r"[\w.-]{1,64} (?!kernel:)(?:[\w.@/-]{1,64}\[\d+\]|(?:docker|containe
 """A host and a program, as a journal and syslog name them. Without a process number other words before a colon look the same."""
 _BEFORE = re.compile(
     r"(?:\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:?\d\d):?[ \t]"  # kubectl, containerd, docker --timestamps, journald -o short-iso
-    rf"(?:(?:stdout|stderr) [FP] |{_PROGRAM})?"
+    rf"(?:(?:stdout|stderr) [FP] |{_PROGRAM}|\{{[a-z_]\w*=\"[^\n}}]{{0,400}}\"\}}[ \t])?"  # Loki's labels
     rf"|\w{{3}} [ \d]\d \d\d:\d\d:\d\d (?:{_PROGRAM}|(?!\S+ kernel:))"  # journald, syslog; ts
-    rf"|{_STAMP}[ \t]|\[{_STAMP}\] ?"
+    rf"|{_STAMP}[ \t]|\[{_STAMP}(?:Z|[+-]\d\d:?\d\d)?\] ?"
     r"|\[pod/[^\]\s]+\] |[\w.-]{1,60} +\| |(?:\w{3} \w{3} [ \d]\d \d\d:\d\d:\d\d \d{4})?\[\d+,\d+\]<std(?:out|err)>: ?|> ?"
     r"|[\w./+-]{1,200}\.(?:log|txt|out|err):(?:\d{1,7}:)?(?=[^ ]| {2}|$)"  # grep over several files
     r"| {1,6}\d{1,6}\t"  # cat -n

@@ -11,13 +11,14 @@ import functools
 import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol, runtime_checkable
 
 from ncdiag.explain import Signal
 from ncdiag.logs import returns
 from ncdiag.logs.model import Line, Rule, label, signal, split_prefix, without_guesses
 from ncdiag.logs.routine import Routine
+from ncdiag.logs.tongues import TONGUES, in_english
 from ncdiag.logs.words import Words
 from ncdiag.nccl.lines import clean
 
@@ -101,7 +102,9 @@ def _text(raw: bytes) -> str:
 
 def literals_of(rules: Sequence[Rule], readers: Sequence[Reader]) -> list[str]:
     return sorted(
-        {text for rule in rules for text in rule.literals} | {text for reader in readers for text in reader.triggers}
+        {text for rule in rules for text in rule.literals}
+        | {text for reader in readers for text in reader.triggers}
+        | TONGUES.keys()
     )
 
 
@@ -293,6 +296,10 @@ class Scanner:
     def _line(self, line: Line, words: Sequence[str]) -> bool:
         """False when no rule matched and no reader was asked."""
         concerns = False
+        if not TONGUES.keys().isdisjoint(words):
+            told = in_english(line.text, words)
+            line = replace(line, text=told, printed=line.text)
+            words = (*words, *self._literals.of(told))
         self._active = [reader for reader in self._active if reader.take(line)]
         for pending in self._pending:
             pending.text += " " + line.text.strip()

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from ncdiag.explain import Says, Signal
 from ncdiag.logs import closer
 from ncdiag.logs.documents import Documents
+from ncdiag.logs.joint.attempts import superseded
 from ncdiag.logs.joint.hardware import manager_runs, path_explained, same_device, some_devices, switched_off, unlimited
 from ncdiag.logs.joint.left_over import left_over
 from ncdiag.logs.joint.outcome import fine, outcome
-from ncdiag.logs.joint.under_ray import dead_by_word, head_reached, no_driver, no_gpu
+from ncdiag.logs.joint.under_ray import dead_by_word, head_reached, no_driver, no_gpu, raylet_found
 from ncdiag.logs.joint.waits import ended_while_waiting, limit_after_a_fault, waited_for_load, waited_for_work
 from ncdiag.logs.one_bridge import bridged
 from ncdiag.logs.own_store import own_stores
@@ -42,8 +43,10 @@ def refine(
     ended_while_waiting(signals, readers)
     limit_after_a_fault(signals)
     head_reached(signals, readers)
+    raylet_found(signals)
     dead_by_word(signals)
     weigh(signals, readers, facts)
+    superseded(signals, readers)
     signals.extend(list(closer.look(signals, readers, facts, order)))
     signals.extend(
         [*left_over(signals, readers), *waited_for_load(signals, readers), *waited_for_work(signals, readers)]

@@ -50,6 +50,17 @@ def head_reached(signals: Sequence[Signal], readers: Readers) -> None:
                 harmless(signal)
 
 
+_NO_RAYLET, _WORKER = "cannot find a local Raylet", "(RayWorker"
+
+
+def raylet_found(signals: Sequence[Signal]) -> None:
+    """Ray's workers run where it had found no raylet at first: it has one, under another of the node's addresses."""
+    works = any(_WORKER in item.text for signal in signals for item in signal.evidence)
+    for signal in signals:
+        if works and signal.evidence and _NO_RAYLET in signal.evidence[0].text:
+            harmless(signal)
+
+
 def dead_by_word(signals: Sequence[Signal]) -> None:
     """A node that the head had given up does not reach it any more; one that the autoscaler took away when idle is no loss."""
     given_up = any(signal.cause == "ray-node-lost" and signal.says is Says.NAMED for signal in signals)

@@ -11,6 +11,11 @@ from ncdiag.logs.model import Line
 
 _HEAD = re.compile(r"^(?:PING|ping6?:?) (?P<host>\S+).*?(?P<size>\d+)(?:\((?P<whole>\d+)\))?(?: data)? bytes")
 _COMMAND = re.compile(r"(?:^|[\s$#])ping6?\s(?!statistics)(?P<options>[^|;&]*)")
+_TOLD = re.compile(
+    r"\bping6?\s+(?P<options>(?:-[A-Za-z]\s*(?:do|dont|want|probe|\d[\d.]*)?\s+)*)(?P<host>[\w-]+(?:[.:]+[\w-]+)*)(?P<more>[^:]{0,40}):\s+(?:(?P<well>ok\b|0% (?:packet )?loss)|.*?\b(?P<loss>\d+(?:\.\d+)?)% packet loss|(?P<ill>fail(?:ed|s)?\b|lost\b|no (?:answer|reply)|time(?:d )?out))",
+    re.I,
+)
+"""A script's own line of a ping: what it asked, and how it went."""
 _SIZE = re.compile(r"-s\s*(\d+)")
 _LOSS = re.compile(
     r"(?P<sent>\d+) packets transmitted, (?P<received>\d+)(?: packets)? received.*?(?P<loss>\d+(?:\.\d+)?)% packet loss"
@@ -44,6 +49,10 @@ class Pings:
         if path is not None:
             self._path(int(path["mtu"]), path["at"], line)
             return False
+        told = _TOLD.search(line.text)
+        if told is not None:
+            self._tell(told, line)
+            return False
         command, head, loss = _COMMAND.search(line.text), _HEAD.match(line.text.strip()), _LOSS.search(line.text)
         if head:
             self._begin(head["host"], int(head["size"]), line)
@@ -56,6 +65,12 @@ class Pings:
         elif self._current is not None and _REPLY.match(line.text.strip()):
             self._current.lost, self._current.line = False, line
         return False
+
+    def _tell(self, told: re.Match[str], line: Line) -> None:
+        size = _SIZE.search(told["options"]) or re.search(r"\b(\d+) bytes", told["more"])
+        lost = told["ill"] is not None or (told["loss"] is not None and float(told["loss"]) == 100)
+        if len(self._found) < 1000:
+            self._found.append(_Ping(told["host"], int(size[1]) if size else 56, line, lost))
 
     def _path(self, mtu: int, at: str, line: Line) -> None:
         """A hop of `tracepath` that passes less than this node's own interface."""

@@ -49,7 +49,7 @@ RULES = (
     rule("node-ip-wrong-interface", Says.STRONG, "Ray does not allocate any GPUs on the driver node",
          "vLLM's own address is not among the addresses of the Ray workers: VLLM_HOST_IP differs from Ray's node address, or the driver's node has no GPU",
          remedy="give every node the same clean VLLM_HOST_IP as `ray start --node-ip-address`; check with `ray list nodes`"),
-    rule("node-ip-wrong-interface", Says.NAMED, "but we cannot find a local Raylet with the same address",
+    rule("node-ip-wrong-interface", Says.STRONG, "but we cannot find a local Raylet with the same address",
          "Ray finds no raylet at this node's address: `ray start` used another one",
          remedy="start Ray with --node-ip-address on the network that the nodes share, and connect from the same one"),
     rule("node-ip-wrong-interface", Says.STRONG, ("but we cannot find a raylet", "cannot find a matching Raylet"), "Ray finds no raylet at this node's address"),
