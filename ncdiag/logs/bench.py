@@ -31,7 +31,8 @@ class Bench:
         self.average: tuple[float, Line] | None = None
         self.averages: list[Line] = []
         """Where runs end that had bandwidth."""
-        self.rows: dict[int, int] = {}
+        self.rows: dict[int, set[str]] = {}
+        """Size -> what its rows say, of a few: two processes never take the same time to the letter."""
         self.busbw: list[float] = []
         self.ranks: set[int] = set()
         self.pids: set[tuple[str, str]] = set()
@@ -50,7 +51,9 @@ class Bench:
                 self.averages.append(line)
         elif row:
             self.first, self.last = self.first or line, line
-            self.rows[int(row["size"])] = self.rows.get(int(row["size"]), 0) + 1
+            rows = self.rows.setdefault(int(row["size"]), set())
+            if len(rows) < 2:
+                rows.add(text.strip())
             if len(self.busbw) < 100_000:
                 self.busbw.append(float(row["bus"]))
         elif header:
@@ -68,7 +71,7 @@ class Bench:
         pass
 
     def signals(self) -> Iterator[Signal]:
-        repeated = max(self.rows.values(), default=0) > 1
+        repeated = max(map(len, self.rows.values()), default=0) > 1
         zero = bool(self.busbw) and not any(self.busbw)
         alone = zero or (self.average is not None and self.average[0] == 0)
         apart = len(self.pids) > 1 and self.ranks == {0}

@@ -128,6 +128,12 @@ class Readers:
         found = (self.bench.worked, self.starts.served, self.life.stepped, self.starts.ready)
         return [line for line in found if line is not None]
 
+    def worked_last(self, source: str) -> float:
+        """Order of the last line of a source that shows its job at work; -1 where none does."""
+        orders = [line.order for line in self.works() if line.source == source]
+        shown = (last.get(source, -1.0) for last in (self.starts.last_shown, self.life.last_shown))
+        return max((*orders, *shown))
+
     def worked_first(self, source: str) -> float:
         """Order of the first line of a source that shows its job at work; infinity where none does."""
         orders = [line.order for line in self.works() if line.source == source]

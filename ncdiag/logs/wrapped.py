@@ -97,7 +97,7 @@ def _plain(line: bytes) -> bytes:
         said = [line[:brace] + _line(text) for text in _entries(json.loads(line[brace:]))]
     except (ValueError, RecursionError):
         return line
-    return b"\n".join(said) or line
+    return b"\n".join(said) if said else line
 
 
 def _line(text: str) -> bytes:

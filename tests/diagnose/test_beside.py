@@ -44,6 +44,15 @@ gpu1:71:88 [0] NCCL INFO Channel 00/02 : 0 1
 """
 
 
+TABLE = "# out-of-place\n       8             2     float     sum      -1    618.4    0.00    0.00      0    611.9    0.00    0.00      0\n"
+
+
+def test_a_table_that_was_kept_twice_is_of_one_run() -> None:
+    other = TABLE.replace("618.4", "602.1")
+    assert "rank-layout-wrong" not in {cause.cause for cause in causes_of(one=TABLE, copy=TABLE)}
+    assert causes_of(one=TABLE + other)[0].cause == "rank-layout-wrong"
+
+
 def test_a_log_may_end_within_any_line() -> None:
     for end in range(RING.index("Channel"), len(RING)):
         assert causes_of(cut=RING[:end])[0].cause == "unresolved"
@@ -155,6 +164,13 @@ def test_a_named_cause_stays_first_and_is_not_sure_beside_a_job_that_works() -> 
         causes = causes_of(failed=failed, **({"other": other} if other else {}))
         assert causes[0].cause == "ray-version-mismatch"
         assert causes[0].confidence == ("likely" if other else "sure")
+
+
+def test_each_file_outlives_its_own_noise() -> None:
+    noise = "[W304 05:06:07.1 socket.cpp:755] [c10d] The client socket has failed to connect to [node0.example]:29500 (errno: 111 - Connection refused).\n"
+    for good in (SERVES, TRAINS, "Training complete\n"):
+        assert causes_of(one=noise + good, two=noise + good)[0].cause == "healthy"
+        assert causes_of(one=noise + good, two=STANDS)[0].cause == "unresolved"
 
 
 def test_errors_that_nobody_knows_beside_a_job_that_works() -> None:

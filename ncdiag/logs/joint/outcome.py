@@ -31,8 +31,7 @@ def outcome(signals: Sequence[Signal], readers: Readers, facts: NcclFacts, order
     elif slow is not None and not real and starts.ready is None and starts.longest is not None:
         yield slow
     done = proof(readers)
-    works = [line for line in (readers.life.finished, starts.worked, *readers.works()) if line is not None]
-    if ending and (done is None or any(signal.says >= Says.HINT or not _outdone(signal, works) for signal in ending)):
+    if ending and (done is None or any(signal.says >= Says.HINT or not _outdone(signal, readers) for signal in ending)):
         return
     if slow is not None and starts.ready is not None:
         yield _beside(slow, starts, done)
@@ -65,10 +64,9 @@ def outcome(signals: Sequence[Signal], readers: Readers, facts: NcclFacts, order
         )
 
 
-def _outdone(signal: Signal, works: Sequence[Line]) -> bool:
+def _outdone(signal: Signal, readers: Readers) -> bool:
     """Whether the same source shows a job at work after it: what another one shows may be another run."""
-    source = signal.evidence[0].source if signal.evidence else ""
-    return any(line.order > signal.order and line.source == source for line in works)
+    return bool(signal.evidence) and readers.worked_last(signal.evidence[0].source) > signal.order
 
 
 def _under_way(readers: Readers) -> Signal | None:

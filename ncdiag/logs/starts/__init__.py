@@ -84,6 +84,8 @@ class Starts:
         self.ready: Line | None = None
         self.first_up: dict[str, float] = {}
         """Source -> order of the line with which a server came up first."""
+        self.last_shown: dict[str, float] = {}
+        """Source -> order of the last line that shows it at work."""
         self.answers = 0
         """How many answers to users are seen after the start."""
         self.worked: Line | None = None
@@ -126,10 +128,12 @@ class Starts:
                     source.stage, source.line = index, line
                 if index == _READY:
                     self.ready = line
+                    self.last_shown[line.source] = line.order
                     self.first_up.setdefault(line.source, line.order)
                 break
         if any(word in line.text for word in WORKED):
             self.worked = line
+            self.last_shown[line.source] = line.order
             if "Ray runtime started." in line.text:
                 self.ray_up[line.source] = line.order
         if source.stage == _READY and line.source not in self.ended and any(word in line.text for word in ENDED):
@@ -140,6 +144,7 @@ class Starts:
         self.answers += self.ready is not None and _ANSWERED.search(line.text) is not None
         if self.ready is not None and self.served is None and _SERVED.search(line.text):
             self.served = line
+            self.last_shown[line.source] = line.order
         return False
 
     def routine(self, line: Line) -> bool:
