@@ -23,18 +23,18 @@ from ncdiag.processes import (
     locks,
     logs,
     logtail,
+    native,
     progress,
     pulse,
     ranks,
     sockets,
     stacks,
     standing,
-    told,
     unwoken,
     zombies,
 )
 from ncdiag.processes.family import Family, find
-from ncdiag.processes.look import MANAGERS, NATIVE_OVER_S, Look, Options, Sample
+from ncdiag.processes.look import NATIVE_OVER_S, Look, Options, Sample
 from ncdiag.processes.settings import node_of, settings_of
 
 
@@ -115,8 +115,7 @@ class Sampler:
         """Stacks, and at the end of the window counters and stacks again."""
         end = self._started + self._options.window_s
         self._each(self.looks.values(), self._read_first)
-        if self._options.native != "none":
-            self._each(self._chosen(), self._read_native)
+        self._each(native.chosen(self._host, self.looks, self._options), self._read_native)
         for look in self.looks.values():
             look.pulse = pulse.take(self._host, look.state.pid)
             if look.paused:
@@ -179,34 +178,6 @@ class Sampler:
         if not look.paused:
             rested = pulse.slept(look.turns, pulse.turns(self._host, look.state.pid))
             look.still_s = {tid: seconds for tid, seconds in look.still_s.items() if tid in rested}
-
-    def _chosen(self) -> list[Look]:
-        """Whose native frames to read, of those whose Python frames and system call do not tell enough: of every group of equal Python stacks the first
-        and the last rank; ranks before those that only wait for them, small groups before large ones."""
-        groups: dict[object, list[Look]] = {}
-        for look in self.looks.values():
-            if not look.first.threads or not look.kernel.pausable or self._options.nonblocking:
-                continue
-            if self._options.native == "auto" and told.told(self._host, look):
-                look.first.error = f"{stacks.SPARED}: where it waits is told without; --native all reads them"
-            else:
-                groups.setdefault(stacks.python_frames(look.first.threads), []).append(look)
-        if self._options.native == "all":
-            return [look for group in groups.values() for look in group]
-        chosen: list[Look] = []
-        for group in groups.values():
-            group.sort(key=lambda look: (look.state.rank is None, look.state.rank or 0, look.state.pid))
-        for group in sorted(groups.values(), key=lambda group: (group[0].state.role in MANAGERS, len(group))):
-            chosen.extend([group[0], group[-1]] if len(group) > 1 else group)
-        limit = max(2, (sum(len(group) for group in groups.values()) + 1) // 2)
-        for look in chosen[limit:]:
-            look.first.error = f"{stacks.SPARED} to save CPU; --native all reads them"
-        for group in groups.values():
-            for look in group[1:-1]:
-                look.first.error = (
-                    f"{stacks.SPARED}: process {group[0].state.pid} has the same Python stack; --native all reads them"
-                )
-        return chosen[:limit]
 
     def _read_native(self, look: Look) -> None:
         if self._late(look):
