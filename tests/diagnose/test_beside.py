@@ -53,6 +53,19 @@ def test_a_table_that_was_kept_twice_is_of_one_run() -> None:
     assert causes_of(one=TABLE + other)[0].cause == "rank-layout-wrong"
 
 
+def test_every_process_alone_beside_a_benchmark_that_works() -> None:
+    alone = TABLE + TABLE.replace("618.4", "602.1")
+    good = "".join(
+        f"    {8 << row}    2    float    sum    -1    61{row}.4    0.10    0.17    0    611.9    0.10    0.17    0\n"
+        for row in range(4)
+    )
+    good += "# Avg bus bandwidth    : 0.17\n"
+    assert causes_of(good=good)[0].cause == "healthy"
+    for files in ({"alone": alone, "good": good}, {"a": good, "alone": alone}):
+        assert causes_of(**files)[0].cause == "rank-layout-wrong"
+    assert causes_of(one=TABLE, two=TABLE.replace("618.4", "602.1"))[0].cause == "rank-layout-wrong"
+
+
 def test_a_log_may_end_within_any_line() -> None:
     for end in range(RING.index("Channel"), len(RING)):
         assert causes_of(cut=RING[:end])[0].cause == "unresolved"
