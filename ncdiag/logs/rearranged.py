@@ -20,6 +20,11 @@ _TIME = re.compile(rb"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?")
 _TIME_HEAD = 400  # bytes of a line in which its time is looked for
 _WIDTHS = range(60, 251)  # columns of a terminal
 _SHARE = 5  # one in so many lines is as wide as the terminal, at least
+_ENTRY = re.compile(
+    r"\[|\(\w[\w.:<>-]* (?:pid|rank)=|[\w.-]+:\d+:\d+ |(?:INFO|WARN(?:ING)?|ERROR|DEBUG|CRITICAL|FATAL|NOTICE)\b|[IWEF]\d{4} |\d{4}[-/]\d\d[-/]\d\d|\d\d:\d\d:\d\d"
+    r"|(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun|Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)\s|\S+ kernel: |#|\$ |Traceback \(most recent|[\w.-]+@[\w.-]+[: ]"
+)
+"""How an entry begins; what goes on from a broken line begins like that by chance only."""
 _TOKEN = re.compile(r"[^\s:]*")
 _DIGITS = str.maketrans("", "", "0123456789")
 
@@ -81,17 +86,15 @@ def _width(head: bytes) -> int:
     full = [index for index, line in enumerate(lines) if len(line) == width]
     if width not in _WIDTHS or len(full) * _SHARE < len(lines):
         return 0
-    broken = sum(
-        _goes_on(lines[index], lines[index + 1]) and lines[index][-1].isalnum() and lines[index + 1][0].isalnum()
-        for index in full
-        if index + 1 < len(lines)
-    )
-    return width if broken >= _TIMES else 0
+    after = [index + 1 for index in full if index + 1 < len(lines) and _goes_on(lines[index], lines[index + 1])]
+    within = sum(lines[index - 1][-1].isalnum() and lines[index][0].isalnum() for index in after)
+    ends = sum(len(lines[index]) < width for index in after)  # of a long line something shorter is left
+    return width if within >= _TIMES and ends >= _TIMES else 0
 
 
 def _goes_on(line: str, after: str) -> bool:
     """Whether what follows a line of full width does not begin as an entry does: with a launcher's, a process's or the same line's first words."""
-    if not after or split_prefix(after)[0] or label(after):
+    if not after or _ENTRY.match(after) or split_prefix(after)[0] or label(after):
         return False
     one, other = (_TOKEN.match(text)[0].translate(_DIGITS) for text in (line, after))  # type: ignore[index]
     return one != other or not one

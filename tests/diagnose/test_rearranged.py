@@ -72,8 +72,9 @@ def test_lines_that_a_terminal_broke(width: int) -> None:
         [f"   {2 ** (n % 9):>12} {2 ** (n % 9) // 4:>13}     float     sum      -1    31.2    0.00    0.00      0" for n in range(30)],
         [f"2030-01-02T03:04:{n:02}Z worker {n:02} has loaded shard {n:03} of all, in so and so many seconds" for n in range(30)],
         [f"rank{n:02}: a line of one program, as wide as any other line that it prints, and each of them whole" for n in range(30)],
+        [f"gpu{n % 4:02}:1004:2004 [4] include/socket.h:88 NCCL WARN Net : Connection closed by peer {n:02}" if n % 2 else f"Jan 02 03:04:{n:02} gpu04 kernel: NVRM: Xid (PCI:0000:5d:00): 79, pid={10000 + n}, name=python3" for n in range(30)],
     ],
-    ids=["NCCL", "a table", "stamped", "one program"],
+    ids=["NCCL", "a table", "stamped", "one program", "two programs"],
 )  # fmt: skip
 def test_lines_of_one_length_are_whole(lines: list[str]) -> None:
     raw = "".join(line + "\n" for line in lines).encode()
