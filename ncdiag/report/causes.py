@@ -81,7 +81,7 @@ def causes_as_text(
 
 
 def _print(console: Console, cause: Cause, limit: int | None, more: str) -> None:
-    """One cause. Text is wrapped; lines of files are not, so that `file:line` stays in one piece."""
+    """One cause. Lines of files are wrapped for a terminal only, and `file:line` stays in one piece."""
     head = Text()
     head.append(
         cause.cause if cause.cause in QUIET else f"{cause.confidence:<9}" + one_line(cause.cause),
