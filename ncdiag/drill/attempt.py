@@ -9,9 +9,11 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from . import rays
-from .bench import Bench, NotSet, Run, bench, make_model
+from . import rays, watch
+from .bench import Bench, NotSet, bench
+from .engines import make_model
 from .faults import Fault
+from .outcome import Run
 
 MODEL = Path(tempfile.gettempdir()) / "ncdiag-lab-model"
 """Kept from one try to the next, where that is wanted."""
@@ -44,7 +46,7 @@ def _words(error: Exception) -> str:
 def run(fault: Fault, model: Path | None = MODEL) -> tuple[Run, list[str]]:
     """One run on fresh hosts: what came out, and what is wrong with it."""
     with broken(fault, model) as made:
-        found = made.run()
+        found = watch.run(made)
         return found, fault.judge(found)
 
 

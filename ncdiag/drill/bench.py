@@ -1,15 +1,11 @@
-"""`ncdiag bringup` on two hosts of a lab: it starts the first node's command and sees the second node over SSH or Ray only."""
+"""The engine on two hosts of a lab, as a fault has left it: its environment, its command, and what happens to it while it runs."""
 
 from __future__ import annotations
 
-import json
 import os
 import re
-import signal
 import subprocess
-import sys
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -17,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from . import engines, rays
-from .hosts import Lab, end, lab
+from .hosts import Lab, lab
 from .sshd import Ssh
 
 ROOT = Path(__file__).parent.parent.parent
@@ -25,8 +21,6 @@ ROOT = Path(__file__).parent.parent.parent
 JOB = Path(__file__).with_name("job.py")
 PLATFORM = Path(__file__).with_name("rayplat")
 PORT = 29501
-OTHER_S = 0.5
-"""How long the engine of the other host may take to end; what it leaves goes with its host."""
 SERVE = 8000
 QUIET = {
     "HF_HUB_OFFLINE": "1",
@@ -180,125 +174,12 @@ class Bench:
             if not self.over:
                 self.failures.append(f"{type(error).__name__}: {error}")
 
-    def run(self) -> Run:
-        """Starts everything, waits for ncdiag's answer, ends everything. Raises NotSet."""
-        two = self.shape in ("gloo", "nodes")
-        self.prepare()
-        other = None
-        if two and "b" not in self.skip:
-            other = self.start("b")
-        self.act()
-        where = ["--nodes", "ssh:b", "--ssh-config", str(self.ssh.config)] if two else []
-        out = self.hosts.folder / "result.json"
-        argv = [
-            sys.executable,
-            "-m",
-            "ncdiag",
-            "bringup",
-            *([] if self.preflight else ["--no-preflight"]),
-            "--then",
-            "stop",
-            "--on-stall",
-            "stop",
-            "--stall-after",
-            str(self.stall_after_s),
-            "--timeout",
-            str(self.timeout_s),
-            *where,
-            "--format",
-            "json",
-            "-o",
-            str(out),
-            "--quiet-child",
-            str(self.log("a")),
-            *self.options,
-            "--",
-            "env",
-            "--unset=PYTHONPATH",
-            *[f"{name}={value}" for name, value in self.environment("a").items()],
-            *self.command("a"),
-        ]
-        out.unlink(missing_ok=True)
-        started = time.time()
-        watch = self.hosts["a"].start(*argv, log=self.hosts.folder / "ncdiag.out", env={"PYTHONPATH": str(ROOT)})
-        hung = ""
-        try:
-            watch.wait(self.timeout_s + 60)
-        except subprocess.TimeoutExpired:
-            hung = _stack(watch.pid)
-        finally:
-            self.over = True
-            end(watch)
-            if other is not None:
-                end(other, OTHER_S)
-        if self.failures:
-            raise NotSet(self.failures[0])
-        words = hung + (self.hosts.folder / "ncdiag.out").read_text(errors="replace")
-        result = (
-            json.loads(out.read_text())
-            if out.exists()
-            else {
-                "outcome": "none",
-                "causes": [],
-                "stalls": [],
-                "timeline": {"rows": []},
-                "took_s": time.time() - started,
-            }
-        )
-        return Run(result, watch.returncode, words, self.text("a"), self.text("b"), started, self.acted_at)
-
-
-def _stack(pid: int) -> str:
-    """Where ncdiag itself stands when it has not ended in time."""
-    argv = [str(Path(engines.python()).parent / "py-spy"), "dump", "--pid", str(pid)]
-    return subprocess.run(argv, capture_output=True, text=True, check=False).stdout
-
 
 def _none_of(environment: Any) -> dict[str, str]:
     """The surrounding environment without what would place a rank."""
     return {
         name: value for name, value in environment.items() if not re.match(r"RANK$|WORLD_SIZE|MASTER_|LOCAL_", name)
     }
-
-
-@dataclass
-class Run:
-    """What one run gave."""
-
-    result: dict[str, Any]
-    code: int | None
-    words: str
-    a: str
-    b: str
-    started: float
-    acted_at: float | None
-
-    @property
-    def outcome(self) -> str:
-        return str(self.result["outcome"])
-
-    @property
-    def cause(self) -> dict[str, Any]:
-        """The first cause, or the first warning of a start that came up; empty where there is none."""
-        warnings = (self.result.get("summary") or {}).get("warnings") or []
-        return dict(next(iter([*self.result["causes"], *warnings]), {}))
-
-    def finding(self, probe: str) -> dict[str, Any]:
-        """The first that a probe had against the start before it began; empty where there is none."""
-        return dict(next((item for item in self.result.get("preflight", ()) if item["probe"] == probe), {}))
-
-    @property
-    def stage(self) -> str:
-        return str(self.cause.get("where", {}).get("stage", ""))
-
-    @property
-    def verdict_s(self) -> float:
-        """From when nothing moved any more, or from the fault where it was one of the middle, to the verdict."""
-        stalls = self.result["stalls"]
-        if self.acted_at is not None:
-            at = stalls[-1]["at_s"] if stalls else self.result["took_s"]
-            return round(self.result.get("started_at", self.started) + at - self.acted_at, 1)
-        return float(stalls[-1]["quiet_s"]) if stalls else 0.0
 
 
 @contextmanager
@@ -318,65 +199,3 @@ def bench(
             made.node_rank.setdefault(name, number)
             made.temporary(name).mkdir()
         yield made
-
-
-def firewall(host: str, rule: str, hook: str = "output") -> Callable[[Bench], None]:
-    """An nft rule on one host."""
-
-    def apply(made: Bench) -> None:
-        made.hosts[host].mount(
-            f"nft add table inet lab; nft 'add chain inet lab {hook} {{ type filter hook {hook} priority 0; }}'; nft 'add rule inet lab {hook} {rule}'"
-        )
-
-    return apply
-
-
-def decoy(host: str, address: str, name: str = "docker0") -> Callable[[Bench], None]:
-    """An interface of its own that leads nowhere."""
-
-    def apply(made: Bench) -> None:
-        made.hosts[host].mount(
-            f"ip link add {name} type bridge; ip addr add {address} dev {name}; ip link set {name} up"
-        )
-
-    return apply
-
-
-def signalled(host: str, line: str, number: signal.Signals, delay_s: float = 0.0) -> Callable[[Bench], None]:
-    """Sends a signal to the process that prints `line` (a regular expression with a group for its pid), or to the job itself on `host`."""
-
-    def act(made: Bench) -> None:
-        while not (found := re.search(line, made.text(host))):
-            if made.over:
-                return
-            time.sleep(0.01)
-        time.sleep(delay_s)
-        pid = int(found[1]) if found.groups() else job_pid(made, host)
-        os.kill(pid, number)
-        made.acted_at = time.time()
-
-    return act
-
-
-def job_pid(made: Bench, host: str) -> int:
-    """The rank of the gloo job on `host`."""
-    listed = made.hosts[host].run("ip", "netns", "pids", made.hosts[host].netns).stdout.split()
-    for pid in listed:
-        try:
-            words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-        except OSError:
-            continue
-        if len(words) > 1 and words[1] == str(JOB).encode() and b"python" in words[0]:
-            return int(pid)
-    raise RuntimeError(f"no rank of the job on {host}")
-
-
-def make_model(folder: Path, *sizes: str) -> Path:
-    """The small model, made once."""
-    if not (folder / "config.json").exists():
-        subprocess.run(
-            [engines.python(), str(Path(__file__).with_name("model.py")), str(folder), *sizes],
-            check=True,
-            capture_output=True,
-        )
-    return folder

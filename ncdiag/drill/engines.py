@@ -1,4 +1,4 @@
-"""The interpreter that has torch, Ray and vLLM's CPU build: NCDIAG_LAB_PYTHON, else this one where it has them."""
+"""The interpreter that has torch, Ray and vLLM's CPU build: NCDIAG_LAB_PYTHON, else this one where it has them; and the model for it."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import functools
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 
 def python() -> str:
@@ -24,3 +25,14 @@ def lacks(*modules: str) -> str | None:
     if not missing and not done.returncode:
         return None
     return f"{python()} lacks {missing}; NCDIAG_LAB_PYTHON has to name an interpreter that has it"
+
+
+def make_model(folder: Path, *sizes: str) -> Path:
+    """The small model, made once."""
+    if not (folder / "config.json").exists():
+        subprocess.run(
+            [python(), str(Path(__file__).with_name("model.py")), str(folder), *sizes],
+            check=True,
+            capture_output=True,
+        )
+    return folder

@@ -15,7 +15,8 @@ import sys
 from collections.abc import Sequence
 
 from ncdiag.drill import lead, needs, rays, shell
-from ncdiag.drill.bench import Bench, NotSet, bench, make_model
+from ncdiag.drill.bench import Bench, NotSet, bench
+from ncdiag.drill.engines import make_model
 
 from . import matrix
 

@@ -9,7 +9,7 @@ import pytest
 
 from ncdiag.drill import engines
 from ncdiag.drill.attempt import run
-from ncdiag.drill.bench import make_model
+from ncdiag.drill.engines import make_model
 from ncdiag.drill.faults import FAULTS
 from ncdiag.drill.hosts import usable
 

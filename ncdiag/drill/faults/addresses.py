@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 
-from ..bench import Bench, decoy
+from ..acts import decoy
+from ..bench import Bench
 from .base import MESH, fault
 
 

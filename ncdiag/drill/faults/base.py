@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from ..bench import Bench, Run
+from ..bench import Bench
+from ..outcome import Run
 
 HIGH = "tcp dport 32768-60999 tcp flags & (syn|ack) == syn drop"
 """New connections to high ports: gloo's mesh and the message queues, not the store."""

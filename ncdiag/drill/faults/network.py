@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from ..bench import PORT, SERVE, Bench, firewall
+from ..acts import firewall
+from ..bench import PORT, SERVE, Bench
 from .base import HEALTHY, HIGH, MESH, RENDEZVOUS, SLOW, fault
 
 

@@ -8,7 +8,8 @@ import signal
 import time
 from pathlib import Path
 
-from ..bench import Bench, job_pid, signalled
+from ..acts import job_pid, signalled
+from ..bench import Bench
 from .base import LOADING, SLOW, fault
 
 

@@ -8,7 +8,8 @@ import signal
 import time
 from pathlib import Path
 
-from ..bench import Bench, firewall
+from ..acts import firewall
+from ..bench import Bench
 from .base import HIGH, fault
 
 

@@ -6,7 +6,8 @@ import tempfile
 from pathlib import Path
 
 from .. import engines
-from ..bench import Bench, make_model
+from ..bench import Bench
+from ..engines import make_model
 from ..hosts import wait_for
 from .base import SLOW, fault
 
