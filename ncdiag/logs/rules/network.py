@@ -8,7 +8,7 @@ from ncdiag.logs.model import rule
 _PEER = r"(?P<peer>\[?[0-9A-Za-z.:%-]*[0-9A-Za-z]\]?)<(?P<port>\d+)>"
 _DECOY = (r"(?:docker\d*|br-[0-9a-f]+|virbr\d+|vethw?[0-9a-f]*|cni\d+|flannel[\w.]*|cali[0-9a-f]+|cilium_\w+|kube-\w+|podman\d+|lxcbr\d+|lxdbr\d+"
           r"|tailscale\d+|wg\d+|tun\d+|usb\d+|lo)")
-_TO = (r"(?:(?:timeout|timed|failed|failure|to|error|refused|was|is|and|with|after)\b|(?P<peer>\d+\.\d+\.\d+\.\d+|\[?[0-9a-f:]+\]?(?![\w.-]))|\[?(?P<peer2>[A-Za-z0-9][\w.-]*))"
+_TO = (r"(?:(?:timeout|timed|failed|failure|to|error|refused|was|is|and|with|after)\b|\[?(?:::ffff:)?(?P<peer>\d+\.\d+\.\d+\.\d+)|(?P<peer3>\[?[0-9a-f:]+\]?)(?![\w.-])|\[?(?P<peer2>[A-Za-z0-9][\w.-]*))"
        r"[\]<:, )]")
 """Whom a connection was for, where it is said: no word of the sentence."""
 
@@ -95,8 +95,9 @@ RULES = (
     # --- closed and unreachable
     rule("bootstrap-blocked-firewall", Says.STRONG, "No route to host",
          "{peer} answers with a rejection (No route to host), as firewalls do for closed ports",
-         r"(?:[Cc]onnect(?: to)? |remote=\[|connecting to )(?:\[)?(?P<peer>[\w.:-]+?)(?:[\]<:, ]|$)|(?P<n>nc: connect|ncat|socket)", candidates=("bootstrap-peer-unreachable",),
-         remedy="open all TCP ports between the nodes (NCCL and gloo use random ones): opening the master port alone is not enough"),
+         rf"(?:[Cc]onnect(?: to)? |remote=\[|connecting to ){_TO}|(?P<n>nc: connect|ncat|socket)(?! to |.*onnect to )", candidates=("bootstrap-peer-unreachable",),
+         remedy="open all TCP ports between the nodes (NCCL and gloo use random ones): opening the master port alone is not enough; "
+         "where that address is nobody's (`ip neigh`: FAILED), correct it (/etc/hosts, DNS, MASTER_ADDR) or start its host"),
     rule("bootstrap-blocked-firewall", Says.STRONG, ("icmp-host-prohibited", "icmp-admin-prohibited", "reject with icmp", "policy DROP", "policy drop", "Status: active", "-P INPUT DROP", "-A INPUT -j DROP", "-A INPUT -j REJECT"),
          "a packet filter is active on this node", r"reject|REJECT|[Pp]olicy (?:DROP|drop)|^Status: active|-[PA] INPUT (?:-j )?DROP", condition=True, unless="Chain FORWARD|chain forward|hook forward|Chain DOCKER"),
     rule("bootstrap-blocked-firewall", Says.HINT, ("ports: ",), "firewalld lets in only some ports here ({ports})", r"^\s+ports: (?P<ports>\d+(?:-\d+)?/(?:tcp|udp)(?: \d+(?:-\d+)?/(?:tcp|udp))*)\s*$", unless=r"-(?:6[0-5]\d{3}|[345]\d{4})/tcp", condition=True,
@@ -104,7 +105,7 @@ RULES = (
     rule("bootstrap-blocked-firewall", Says.HINT, ("[UFW BLOCK]", "Policy denied", "POLICY_DENIED", "policy-verdict", "REJECT IN=", "DROP IN=", "FINAL_REJECT", " REJECT OK"), "a packet filter turned a connection to {peer} away",
          r"(?:BLOCK|DROP|REJECT)\S* IN=\S* .*\bDST=(?P<peer>(?!22[4-9]|23\d|255)[\d.a-f:]+) .*PROTO=TCP .*\bDPT=(?P<port>\d+) .*\bSYN\b|(?:Policy denied|POLICY_DENIED)(?: DROPPED| \(|[^\n]*TCP)|policy-verdict:\S+ (?:IN|E)GRESS DENIED[^\n]*TCP|\b6 \d+ \d+ \d+ \d+ REJECT OK", condition=True,
          remedy="open all TCP ports between the nodes (NCCL and gloo use random ones): opening the master port alone is not enough"),
-    rule("bootstrap-peer-unreachable", Says.STRONG, "Network is unreachable", "this node has no route to {peer}", r"(?:[Cc]onnect(?: to)? |remote=\[)(?P<peer>[\w.:-]+?)[\]<: ]|",
+    rule("bootstrap-peer-unreachable", Says.STRONG, "Network is unreachable", "this node has no route to {peer}", rf"(?:[Cc]onnect(?: to)? |remote=\[){_TO}|",
          unless=r"huggingface|HTTPSConnection|https?://|pypi", remedy="check address, route and interface: `ip route get PEER`"),
     rule("bootstrap-peer-unreachable", Says.STRONG, ("Destination Host Unreachable", "Destination Net Unreachable"), "a ping between the nodes is not answered"),
     rule("", Says.SYMPTOM, ("Connection timed out", "onnection time out", "timed out connecting"), "a connection to {peer} is not answered",
