@@ -153,7 +153,7 @@ def bare(line: str) -> str:
 
 
 _GUESSES = re.compile(
-    r"[Tt]his can happen when|[Tt]here are some potential root causes|[Pp]ossible (?:reasons|causes) include|[Cc]ommon causes include|\((?:\w+, )*preempted node, etc"
+    r"[Tt]his can happen when|[Tt]here are some potential root causes|[Pp]ossible (?:reasons|causes) include|[Cc]ommon causes include|\(?(?:\w+, )*preempted node, etc"
 )
 _NUMBERED = re.compile(r"\s*\(\d\) (?:raylet|[Tt]he (?:process|worker)|ray stop|SIGKILL|Invalid memory|lagging)")
 """One entry of such a list."""

@@ -71,11 +71,19 @@ def test_a_log_may_end_within_any_line() -> None:
         assert causes_of(cut=RING[:end])[0].cause == "unresolved"
 
 
+def test_a_symbol_that_is_cut_names_no_other_library() -> None:
+    text = "ImportError: /opt/venv/lib/python3.12/site-packages/torch/lib/libtorch_cuda.so: undefined symbol: ncclCommRegister\n"
+    assert causes_of(whole=text)[0].cause == "nccl-version-mismatch"
+    for end in range(text.index("libtorch"), len(text)):
+        sure = {cause.cause for cause in causes_of(cut=text[:end]) if cause.confidence == "sure"}
+        assert sure <= {"nccl-version-mismatch"}, text[:end]
+
+
 def test_a_list_of_guesses_whose_beginning_was_rotated_away_is_none() -> None:
     dead = """(raylet) The node with node id: 5e and address: 192.0.2.7 and node name: 192.0.2.7 has been marked dead because the detector has missed too many heartbeats from it. This can happen when a \t(1) raylet crashes unexpectedly (OOM, preempted node, etc.)
 """
     assert causes_of(whole=dead)[0].cause == "ray-node-lost"
-    for start in range(dead.index(" This can"), dead.index("crashes")):
+    for start in range(dead.index(" This can"), dead.index("etc.)")):
         assert causes_of(rotated=dead[start:])[0].cause == "unresolved"
 
 
