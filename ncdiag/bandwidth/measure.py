@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ncdiag.bandwidth import baseline, judge, occupancy, pairs, sweep
+from ncdiag.bandwidth import baseline, blame, judge, occupancy, pairs, sweep
 from ncdiag.bandwidth import room as room_of
 from ncdiag.bandwidth.engine_share import Curve, Forward, Load, Machine, Shape, forwards
 from ncdiag.bandwidth.expect import Expectation, expect, expect_gloo
@@ -233,7 +233,7 @@ def _isolate(
     limit_s = wanted.pair_limit_s or max(min(PAIR_S, session.limit.left(4 * PAIR_S) / 4), LEAST_PAIR_S)
     how = pairs.Pairwise(report.backend, wanted.pair_size, wanted.dtype, effort, limit_s, dict(wanted.env))
     report.isolation = pairs.isolate(session, chosen, how, say)
-    report.findings += judge.isolated(report.isolation)
+    report.findings += blame.isolated(report.isolation)
 
 
 def _engine(report: Report, wanted: Wanted, nodes: int) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ncdiag.bandwidth import judge
+from ncdiag.bandwidth import blame, judge
 from ncdiag.bandwidth.engine_share import Curve, Load, Machine, Shape, forwards
 from ncdiag.bandwidth.expect import Expectation, socket_efficiency
 from ncdiag.bandwidth.isolation.board import Verdict
@@ -85,7 +85,7 @@ def test_memory_of_this_machine_is_read() -> None:
 )
 def test_kinds_of_bad_nodes(symptoms: Symptoms, kind: str) -> None:
     assert symptoms.kind == kind
-    (finding,) = judge.isolated(Isolation([Verdict("node", ("gpu07",), (), 0.2)], {"gpu07": symptoms}))
+    (finding,) = blame.isolated(Isolation([Verdict("node", ("gpu07",), (), 0.2)], {"gpu07": symptoms}))
     assert finding.status.value == "fail" and finding.cause and "gpu07" in finding.summary
 
 
@@ -190,12 +190,12 @@ def pair_test(one: str, other: str, value: float | None) -> dict[str, Any]:
 
 def test_suspects_that_stay_open_are_one_finding() -> None:
     verdicts = [Verdict("unsure", (f"gpu{number:02d}",), (), 0.5 + number / 100) for number in (8, 9, 10, 15)]
-    (finding,) = judge.isolated(Isolation(verdicts))
+    (finding,) = blame.isolated(Isolation(verdicts))
     assert finding.status.value == "unknown" and "node" not in finding.where
     assert finding.summary.startswith(
         "gpu[08-10,15] are perhaps slow (60% of the usual bandwidth, median of their tests)"
     )
-    (one,) = judge.isolated(Isolation(verdicts[:1]))
+    (one,) = blame.isolated(Isolation(verdicts[:1]))
     assert one.where["node"] == "gpu08" and one.summary.startswith("gpu08 is perhaps slow")
 
 
@@ -206,10 +206,22 @@ def test_many_slow_pairs_that_no_node_explains_are_told() -> None:
         for number, (one, other) in enumerate(itertools.pairwise(names))
     ]
     isolation = Isolation(tests=tests, usual_gbytes_s=97.0, threshold=0.85)
-    (finding,) = judge.isolated(isolation)
+    (finding,) = blame.isolated(isolation)
     assert finding.status.value == "unknown"
     assert finding.summary.startswith(
         "3 of 7 pairs are slow or got stuck, and no node explains them (n[1-6]): not single nodes"
     )
     isolation.verdicts = [Verdict("node", (name,), (), 0.1, False, 3) for name in ("n1", "n3")]
-    assert not any("no node explains" in one.summary for one in judge.isolated(isolation))
+    assert not any("no node explains" in one.summary for one in blame.isolated(isolation))
+
+
+@pytest.mark.parametrize(
+    ("nodes", "words"), [(40, "what they share is slow"), (9, "what they share, or what the others")]
+)
+def test_a_large_group_may_as_well_be_the_healthy_side(nodes: int, words: str) -> None:
+    """One slow uplink looks alike from both sides."""
+    names = [f"n{number}" for number in range(nodes)]
+    tests = [pair_test(one, other, 97.0) for one, other in itertools.pairwise(names)]
+    isolation = Isolation([Verdict("group", tuple(names[:4]), (), 0.5, False, 8)], tests=tests, usual_gbytes_s=97.0)
+    (finding,) = blame.isolated(isolation)
+    assert words in finding.summary and ("that of the others" in (finding.remedy or "")) == (nodes == 9)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ncdiag.bandwidth import judge
+from ncdiag.bandwidth import blame, judge
 from ncdiag.bandwidth.isolation.board import Verdict
 from ncdiag.bandwidth.job import Job, Outcome, Place, RankOutcome
 from ncdiag.bandwidth.pairs import Isolation
@@ -35,7 +35,7 @@ HOLE = [
 @pytest.mark.parametrize("symptoms", [Symptoms(stuck=True), Symptoms(out_gbytes_s=0.7, in_gbytes_s=0.7)])
 def test_small_messages_pass_and_large_ones_get_stuck(symptoms: Symptoms) -> None:
     found = Isolation([Verdict("node", ("m2",), (), None, True, 3)], {"m2": symptoms}, tests=HOLE)
-    (finding,) = judge.isolated(found)
+    (finding,) = blame.isolated(found)
     assert (finding.status.value, finding.cause, finding.where["node"]) == ("fail", "mtu-mismatch", "m2")
     assert finding.summary == (
         f"m2 is in every pair that got stuck: with m3, m1 ({LARGE}); smaller messages, of 4096 bytes, pass; tried again it came to an end "
@@ -46,20 +46,20 @@ def test_small_messages_pass_and_large_ones_get_stuck(symptoms: Symptoms) -> Non
 def test_a_node_that_never_gets_anywhere_is_dead() -> None:
     tests = [outcome_of("m2", "m3", None, None), outcome_of("m1", "m3", 0.84), outcome_of("m1", "m2", None, None)]
     found = Isolation([Verdict("node", ("m2",), (), None, True, 2)], {"m2": Symptoms(stuck=True)}, tests=tests)
-    (finding,) = judge.isolated(found)
+    (finding,) = blame.isolated(found)
     assert finding.cause == "bootstrap-peer-unreachable" and "gets nowhere with any partner" in finding.summary
 
 
 def test_two_nodes_that_get_stuck_are_each_told() -> None:
     tests = [*HOLE, outcome_of("m4", "m3", None), outcome_of("m4", "m1", None)]
     found = Isolation([Verdict("node", ("m2",), (), 0.8, False, 3)], {"m2": Symptoms()}, tests=tests)
-    (finding,) = judge.isolated(found)
+    (finding,) = blame.isolated(found)
     assert finding.summary.startswith(f"m2 got stuck with m3, m1 ({LARGE});")
 
 
 def test_loss_that_was_seen_says_more() -> None:
     found = Isolation([Verdict("node", ("m2",), (), None, True, 3)], {"m2": Symptoms(idle_loss_out=0.3)}, tests=HOLE)
-    (finding,) = judge.isolated(found)
+    (finding,) = blame.isolated(found)
     assert finding.cause == "network-link-degraded" and "loses packets" in finding.summary
 
 
@@ -67,7 +67,7 @@ def test_a_pair_that_nobody_explains() -> None:
     found = Isolation(
         [Verdict("stuck", ("a", "b"), (), None, True, 2)], tests=[outcome_of("b", "a", None), outcome_of("a", "b", 0.8)]
     )
-    (finding,) = judge.isolated(found)
+    (finding,) = blame.isolated(found)
     assert finding.status.value == "warn" and finding.where == {"node": "a", "peer": "b"}
     assert finding.summary.startswith("a and b got stuck with each other in 1 of 2 tests")
 

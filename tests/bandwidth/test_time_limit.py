@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from ncdiag.bandwidth import judge
+from ncdiag.bandwidth import blame, judge
 from ncdiag.bandwidth.isolation.search import Search
 from ncdiag.bandwidth.job import JOINING_S, Job, Outcome, Place, RankOutcome
 from ncdiag.bandwidth.limit import Limit
@@ -95,7 +95,7 @@ def test_slow_is_not_stuck(outcome: Outcome, given_s: float | None, status: str,
 
 def test_pairs_that_were_not_tested_are_told() -> None:
     finding: Finding
-    (finding,) = judge.isolated(Isolation(unfinished="the pairs were ended before round 3: 4 s are left"))
+    (finding,) = blame.isolated(Isolation(unfinished="the pairs were ended before round 3: 4 s are left"))
     assert finding.status.value == "unknown" and "--pair-timeout" in str(finding.remedy)
 
 
