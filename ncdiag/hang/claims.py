@@ -9,6 +9,7 @@ from ncdiag.hang.scene import View
 from ncdiag.hang.verdict import Wait
 from ncdiag.model import Cause, Evidence
 from ncdiag.placeholders import filled
+from ncdiag.stages.threads import is_user
 
 SURE, LIKELY, POSSIBLE = "sure", "likely", "possible"
 
@@ -89,6 +90,12 @@ def chosen(view: View) -> List[Evidence]:
         for key in _CHOICES
         if key in view.state.settings
     ]
+
+
+def at_own_line(view: View) -> str:
+    """` at main (train.py:12)`: the caller's own code; empty where it is not known."""
+    frame = next((frame for frame in view.stack if is_user(frame)), None)
+    return f" at {frame.name} ({frame.file.rsplit('/', 1)[-1]}:{frame.line})" if frame is not None else ""
 
 
 def seen(view: View) -> Evidence:

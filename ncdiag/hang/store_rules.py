@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Dict, Iterator, List, Optional, Tuple
 
 from ncdiag.hang.addresses import Picture, Target, flag, loopback, split, target
-from ncdiag.hang.claims import LIKELY, POSSIBLE, Claim, claim, names, numbers, seen
+from ncdiag.hang.claims import LIKELY, POSSIBLE, Claim, at_own_line, claim, names, numbers, seen
 from ncdiag.hang.scene import Scene, View
 from ncdiag.hang.verdict import Wait
 from ncdiag.model import Evidence
 from ncdiag.nodeset import counted
 from ncdiag.stages import order
+from ncdiag.stages.order import GPU, LOOSE, PEERS, STORE
 
 
 def layout(scene: Scene, picture: Picture) -> Iterator[Claim]:
@@ -96,6 +97,29 @@ def meeting(scene: Scene, picture: Picture) -> Iterator[Claim]:
     yield from strayed
     if not strayed:
         yield from _never_came(scene, picture, who, port, at_store)
+
+
+def asked_in_vain(scene: Scene, picture: Picture) -> Iterator[Claim]:
+    """A rank waits for a key of the store in code of its own, while all others wait in a collective, where nobody sets one."""
+    asks = [view for view in scene.ranks if view.witness and view.waiting == STORE and view.stage in LOOSE]
+    others = [view for view in scene.ranks if view not in asks]
+    if not asks or not others or not all(view.witness and view.waiting in (PEERS, GPU) for view in others):
+        return
+    if any(view.stage != "collective" for view in others):
+        return
+    whole = not scene.absent and scene.world_size == len(scene.ranks) and len(asks) * 2 < len(scene.ranks)
+    tail = "" if scene.absent else ", where nobody sets one"
+    found = claim(
+        "rank-stuck-outside-collective",
+        LIKELY if whole else POSSIBLE,
+        f"{names(asks)} {'wait' if len(asks) > 1 else 'waits'} for a key of the store"
+        f"{at_own_line(asks[0])}; {names(others)} {'wait' if len(others) > 1 else 'waits'} in a collective{tail}",
+        [seen(view) for view in (asks[0], others[0])],
+        culprits=asks,
+        waits=[Wait(other.name, view.name, "in a collective, the other is not") for view in asks for other in others],
+    )
+    found.cause.remedy = "find which rank is to set that key and whether it did: the name must be the same on all ranks, and the store (its prefix), too"
+    yield found
 
 
 def _master(scene: Scene, picture: Picture) -> Optional[Tuple[View, int]]:

@@ -9,7 +9,7 @@ from typing import Any, List, Mapping, Optional, Sequence, Tuple
 from ncdiag.model import Frame
 from ncdiag.stages import idle, torch, vllm, waits
 from ncdiag.stages.match import Rule, first
-from ncdiag.stages.order import DNS, ENGINE, ORDERS, WORKERS
+from ncdiag.stages.order import DNS, ENGINE, LOCK, ORDERS, WORKERS
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ def stage_of_threads(threads: Sequence[Mapping[str, Any]], role: str = "unknown"
         and not (other.stage in _BESIDE and match.stage == "program")
     ]
     if known or match.stage != "program":
-        return known[0] if known else match
+        return known[0] if known else _at_the_end(main, threads) or match
     return delegate(frames_of(main), [thread for thread in threads if thread is not main], role) or match
 
 
@@ -107,12 +107,28 @@ def delegate(main: Sequence[Frame], others: Sequence[Mapping[str, Any]], role: s
     return works[0] if ends and len(works) == 1 else None
 
 
+_AT_EXIT = (Rule("shutdown", LOCK, ("_shutdown@threading.py",)),)
+"""The interpreter at its end: it waits for every thread that is no daemon."""
+
+
+def _at_the_end(main: Mapping[str, Any], threads: Sequence[Mapping[str, Any]]) -> Optional[StageMatch]:
+    """A program that has come to its end, all but a thread of its own."""
+    if first(_AT_EXIT, frames_of(main)) is None:
+        return None
+    stacks = [frames_of(thread) for thread in threads if thread is not main]
+    inside = [stack for stack in stacks if first(_IN_A_THREAD, stack) is not None]
+    own = next((frame for stack in inside for frame in stack if is_user(frame)), None)
+    where = f", at {own.name} ({own.file.rsplit('/', 1)[-1]}:{own.line})" if own is not None else ""
+    detail = f"its main program is at its end, and a thread of it is not{where}"
+    return StageMatch("shutdown", LOCK, own or frames_of(main)[0], detail)
+
+
 def _stage_of_stack(stack: Sequence[Frame], role: str) -> StageMatch:
     if not stack:
         return StageMatch("unknown")
     hit = first(_rules(role), stack)
-    if hit is None:
-        return _own_code(stack)
+    if hit is None or (hit[0].stage == "ray-actor" and any(map(is_user, stack))):
+        return _own_code(stack)  # a task of the program that Ray's worker runs
     rule, frame = hit
     names = waits.name_lookup(stack)
     if names is not None and rule.waiting not in (WORKERS, ENGINE, ORDERS):

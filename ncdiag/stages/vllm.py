@@ -122,6 +122,8 @@ START = (
     Rule("spawn-workers", WORKERS, ("_init_executor@" + _EXECUTOR,)),
     Rule("engine-init", None, ("__init__@vllm/*engine/core.py",)),
     Rule("engine-init", None, ("__init__@vllm/*engine/llm_engine.py",)),
+    Rule("wait-workers", WORKERS, ("get@ray/_private/worker.py",), "ray.get"),
+    Rule("wait-workers", WORKERS, ("wait@ray/_private/worker.py",), "ray.wait"),
     Rule("ray-actor", ORDERS, ("main_loop@ray/_private/worker.py",)),
     Rule("config", None, ("create_engine_config@vllm/*arg_utils.py",)),
     Rule("ready", ORDERS, ("run@uvloop/", "*@vllm/entrypoints/"), "serves"),

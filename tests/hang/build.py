@@ -23,6 +23,11 @@ _EXECUTOR = "MultiprocExecutor._init_executor@vllm/v1/executor/multiproc_executo
 _TRAIN = ["step@/home/user/train.py", "<module>@/home/user/train.py"]
 
 PLACES = {
+    "store-key": ["~c10d::TCPStore::doWait", "~c10d::TCPStore::wait", *_TRAIN],
+    "ray-get": ["get@ray/_private/worker.py", *_TRAIN],
+    "ray-get-in-actor": ["get@ray/_private/worker.py", *_TRAIN, "Worker.main_loop@ray/_private/worker.py"],
+    "ray-constructor": ["~open64", *_TRAIN, "Worker.main_loop@ray/_private/worker.py"],
+    "ray-idle": ["~epoll_wait", "Worker.main_loop@ray/_private/worker.py"],
     "store": [
         "_create_c10d_store@torch/distributed/rendezvous.py",
         "_tcp_rendezvous_handler@torch/distributed/rendezvous.py",

@@ -9,7 +9,7 @@ import pytest
 
 from ncdiag.hang import infer
 from ncdiag.model import Cause, Progress, RankState
-from tests.hang.build import rank
+from tests.hang.build import STILL, rank
 
 STORE = "LISTEN *:29500"
 SELF = ("ESTABLISHED 10.77.0.1:40001 10.77.0.1:29500", "ESTABLISHED 10.77.0.1:29500 10.77.0.1:40001")
@@ -543,3 +543,40 @@ def test_a_remedy_is_written_with_what_is_known() -> None:
 def test_one_rank_is_told_as_one() -> None:
     assert infer([rank(0, "a", "idle", world=1)]).summary.startswith("1 of 1 rank is ready and waits for work")
     assert infer([rank(n, "a", "idle", world=2) for n in (0, 1)]).summary.startswith("2 of 2 ranks are ready and wait ")
+
+
+@pytest.mark.parametrize(("world", "confidence"), [(4, "likely"), (2, "possible")])
+def test_a_rank_that_waits_for_a_key_which_nobody_sets_is_named(world: int, confidence: str) -> None:
+    others = [rank(number, "gpu-a", "all-reduce", world=world) for number in range(world - 1)]
+    verdict = infer([*others, rank(world - 1, "gpu-a", "store-key", world=world)])
+    first = verdict.causes[0]
+    assert (first.cause, first.confidence) == ("rank-stuck-outside-collective", confidence)
+    assert [row.rank for row in verdict.culprits] == [world - 1]
+    assert "waits for a key of the store at step (train.py:10)" in first.summary and "same on all ranks" in first.remedy
+
+
+def _of_ray(place: str, number: int = 0, works: bool = False) -> RankState:
+    role, progress = "script" if number == 0 else "ray-worker", COMPUTES if works else STILL
+    return rank(None, "gpu-a", place, role=role, world=1, pid=100 + number, progress=progress)
+
+
+def test_an_actor_in_its_constructor_holds_up_the_program_that_asks() -> None:
+    verdict = infer([_of_ray("ray-get"), _of_ray("ray-constructor", 1), _of_ray("ray-idle", 2)])
+    assert verdict.causes[0].cause == "rank-stuck-outside-collective"
+    assert [row.pid for row in verdict.culprits] == [101]
+
+
+def test_an_actor_that_waits_for_itself_is_named() -> None:
+    verdict = infer([_of_ray("ray-get"), _of_ray("ray-get-in-actor", 1), _of_ray("ray-idle", 2)])
+    first = verdict.causes[0]
+    assert (first.cause, first.confidence) == ("rank-stuck-outside-collective", "possible")
+    assert [row.pid for row in verdict.culprits] == [101] and "one method at a time" in first.remedy
+
+
+def test_a_task_that_runs_nowhere_is_not_healthy() -> None:
+    states = [_of_ray("ray-get"), _of_ray("ray-idle", 1)]
+    verdict = infer(states)
+    assert (verdict.causes[0].cause, verdict.kind) == ("ray-resources-infeasible", "hang")
+    assert "ray status" in verdict.causes[0].remedy
+    works = _of_ray("ray-constructor", 2, works=True)
+    assert all(cause.cause != "ray-resources-infeasible" for cause in infer([*states, works]).causes)

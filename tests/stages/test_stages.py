@@ -227,6 +227,24 @@ CASES = {
         "collective",
         "peers",
     ),
+    "a task that Ray's worker runs": (
+        ("~time_sleep", "Shard.__init__@/home/u/x.py", "Worker.main_loop@ray/_private/worker.py"),
+        "ray-worker",
+        "program",
+        "sleep",
+    ),
+    "a worker of Ray without a task": (
+        ("~epoll_wait", "Worker.main_loop@ray/_private/worker.py", "<module>@ray/_private/workers/default_worker.py"),
+        "ray-worker",
+        "ray-actor",
+        "orders",
+    ),
+    "a program that asks Ray": (
+        ("get@ray/_private/worker.py", "main@/home/u/x.py"),
+        "script",
+        "wait-workers",
+        "workers",
+    ),
     "GPU wait of a script": (
         ("~cuStreamSynchronize", "~at::native::item", "main@/home/u/train.py"),
         "script",
@@ -420,3 +438,16 @@ def test_bare_names(name: str, bare: str) -> None:
 )
 def test_kernel_waits(wchan: str, syscall: str, kind: str | None) -> None:
     assert wait_of_kernel(wchan, syscall) == kind
+
+
+def test_a_program_at_its_end_names_the_thread_that_is_not() -> None:
+    made = threads("~lock_PyThread_acquire_lock", "_shutdown@threading.py") + threads(
+        "~time_sleep",
+        "report@/home/u/train.py",
+        "Thread.run@threading.py",
+        "Thread._bootstrap@threading.py",
+        name="metrics",
+    )
+    match = stage_of_threads(made, "script")
+    assert (match.stage, match.waiting) == ("shutdown", "lock")
+    assert match.detail.endswith("a thread of it is not, at report (train.py:1)")
