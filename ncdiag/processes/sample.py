@@ -194,9 +194,9 @@ class Sampler:
         look.first, look.done = again, True
 
     def _native_limit(self) -> float:
-        """Seconds that one read of native frames may take: a little over the window, or, where all were asked for, the budget."""
+        """Seconds that one read of native frames may take: a little over the window, or, where all were asked for, the budget; enough for one in any case."""
         end = self._options.budget_s if self._options.native == "all" else self._options.window_s + NATIVE_OVER_S
-        return max(self._started + end - time.monotonic(), 0.2)
+        return max(self._started + end - time.monotonic(), NATIVE_OVER_S)
 
     def _read_second(self, look: Look) -> None:
         if not look.first.threads or self._late(look):
