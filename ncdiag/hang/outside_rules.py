@@ -154,7 +154,11 @@ def _stuck(view: View, waiting: List[View], alone: bool) -> Claim:
         culprits=[view],
         waits=_arrows(waiting, view),
     )
-    if idle and view.rank is None:
+    if view.stage == "shutdown" and not waiting:
+        found.cause.remedy = (
+            "let that thread come to its end with the program (an event that stops it), or make it a daemon"
+        )
+    elif idle and view.rank is None:
         found.cause.remedy = (
             "look at what it waits for, its stack says where; nothing shows that another process waits for it"
         )

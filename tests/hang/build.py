@@ -27,6 +27,7 @@ PLACES = {
     "ray-get": ["get@ray/_private/worker.py", *_TRAIN],
     "ray-get-in-actor": ["get@ray/_private/worker.py", *_TRAIN, "Worker.main_loop@ray/_private/worker.py"],
     "ray-constructor": ["~open64", *_TRAIN, "Worker.main_loop@ray/_private/worker.py"],
+    "at-exit": ["~lock_PyThread_acquire_lock", "_shutdown@threading.py"],
     "ray-idle": ["~epoll_wait", "Worker.main_loop@ray/_private/worker.py"],
     "store": [
         "_create_c10d_store@torch/distributed/rendezvous.py",

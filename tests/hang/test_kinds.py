@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from ncdiag.hang import infer
-from ncdiag.model import Cause, Progress, RankState
+from ncdiag.model import Cause, Frame, Progress, RankState
 from tests.hang.build import STILL, rank
 
 STORE = "LISTEN *:29500"
@@ -580,3 +580,17 @@ def test_a_task_that_runs_nowhere_is_not_healthy() -> None:
     assert "ray status" in verdict.causes[0].remedy
     works = _of_ray("ray-constructor", 2, works=True)
     assert all(cause.cause != "ray-resources-infeasible" for cause in infer([*states, works]).causes)
+
+
+def test_a_thread_that_outlives_its_program_has_a_remedy_of_its_own() -> None:
+    state = rank(1, "gpu-a", "at-exit")
+    state.threads.append(
+        {
+            "name": "metrics",
+            "active": False,
+            "main": False,
+            "frames": [Frame("report", "/home/user/train.py", 4, False), Frame("_bootstrap", "threading.py", 1, False)],
+        }
+    )
+    first = infer([state]).causes[0]
+    assert "report (train.py:4)" in first.summary and "daemon" in first.remedy
