@@ -276,7 +276,7 @@ RANKS = 'for rank in 0 1; do RANK=$rank WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTE
 @pytest.mark.parametrize(("program", "outcome"), [(IDLE, "timeout"), (BUSY_WITH_NOTHING, "stalled")])
 def test_a_service_of_ranks_that_waits_for_requests_does_not_stall(tmp_path: Path, program: str, outcome: str) -> None:
     out = tmp_path / "r.json"
-    limits = ["--no-preflight", "--stall-after", "2", "--on-stall", "stop", "--timeout", "9"]
+    limits = ["--no-preflight", "--stall-after", "4", "--on-stall", "stop", "--timeout", "18"]
     done = ncdiag(*limits, "--format", "json", "-o", str(out), "--", "sh", "-c", RANKS, sys.executable, program)
     assert json.loads(out.read_text())["outcome"] == outcome, done.stderr
     said = "and that is no stall: rank 0 "
