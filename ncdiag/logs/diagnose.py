@@ -85,7 +85,7 @@ def of_streams(streams: Iterable[Stream], notes: list[str] | None = None) -> Dia
             numbers[stream.name] = places
         chunks = unwrapped(chunks) if is_wrapped(stream.head) else chunks
         text = _small(chunks) if fanned.is_fanned(stream.head) else b""
-        by_host = 0 < len(text) <= fanned.SIZE_LIMIT
+        by_host, end = 0 < len(text) <= fanned.SIZE_LIMIT, b""
         if by_host:
             hosts[stream.name] = fanned.read(scanner, stream.name, text)
         for first, block in blocks_of(itertools.chain([text], chunks) if text else chunks):
@@ -95,7 +95,8 @@ def of_streams(streams: Iterable[Stream], notes: list[str] | None = None) -> Dia
             if not by_host:
                 scanner.feed(stream.name, block, first)
             _feed(nccl, stream.name, block, first)
-            unexplained.look(stream.name, block)
+            end = block
+        unexplained.look(stream.name, end)
         scanner.end(stream.name)
         nccl.end(stream.name)
     facts = nccl.finish()

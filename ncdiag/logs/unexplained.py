@@ -1,4 +1,4 @@
-"""Sources that hold errors of which nothing is known: beside them, what another source shows at work is no more than that."""
+"""Sources that end with errors of which nothing is known: beside them, what another source shows at work is no more than that."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ NAMED_LIMIT = 3  # sources that are named
 
 
 class Unexplained:
-    """Which sources hold errors."""
+    """Which sources hold errors in their last lines."""
 
     def __init__(self) -> None:
         self._sources: set[str] = set()
 
-    def look(self, source: str, block: bytes) -> None:
-        if source not in self._sources and any(word in block for word in _ERRORS):
+    def look(self, source: str, end: bytes) -> None:
+        """`end`: the last lines of a source, or all of a short one."""
+        if any(word in end for word in _ERRORS):
             self._sources.add(source)
 
     def weigh(self, signals: Sequence[Signal], known: Collection[str]) -> None:
