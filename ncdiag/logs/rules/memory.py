@@ -32,7 +32,7 @@ RULES = (
     rule("host-memory-oom", Says.STRONG, ("exit code 137", "exitcode: 137", "exit status 137", "code=137", "exited with 137"), "a container was killed with 137 (SIGKILL), usually for its memory", candidates=("rank-died",)),
     rule("host-memory-oom", Says.HINT, ("-9", "SIGKILL", "signal 9", "Killed"), "a process was killed with SIGKILL, as the kernel's OOM killer does",
          r"exitcode: -9\) local_rank: (?P<local_rank>\d+) \(pid: (?P<pid>\d+)\)|exit ?code:?\s+-9\b|exitcode\s*:\s*-9|': -9\b|Signal 9 \(SIGKILL\)|signal 9 \(Killed\)|signal:? 9\b|KILLED BY SIGNAL: 9\b|^(?:\S+: line \d+:\s*)?(?:\d+ )?Killed\b|line \d+:?\s+\d+ Killed|: Killed$", unless="force killing|killing remaining|shutdown|potential root causes|can happen when"),
-    rule("engine-exception", Says.STRONG, "Too many open files", "a process has no file descriptor left (Too many open files)", unless=r"fs\.file-max|file-max limit",
+    rule("engine-exception", Says.STRONG, "Too many open files", "a process has no file descriptor left (Too many open files)", unless=r"(?i)file-max|\b(?:can|may|might|could) (?:cause|lead|result)|errors? (?:like|such as)|to avoid|if you (?:see|get)",
          remedy="raise its limit of open files (ulimit -n; LimitNOFILE= of the service, --ulimit nofile= of the container) to that of the other nodes, "
          "or open fewer: data loader workers, shards, sharing strategy file_system"),
     rule("disk-full", Says.STRONG, ("No space left on device", "ENOSPC"), "a file system is full", unless=r"/dev/shm|</torch_|shm_open|psm_|shared memory|shm_broadcast|shmem|fallocate", candidates=("shm-too-small",)),
