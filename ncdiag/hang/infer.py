@@ -23,12 +23,12 @@ from ncdiag.hang.claims import LIKELY, POSSIBLE, SURE, Claim, claim, everybody, 
 from ncdiag.hang.company import make_scene
 from ncdiag.hang.idle import lonely
 from ncdiag.hang.rows import verdict_of
-from ncdiag.hang.scene import Scene
+from ncdiag.hang.scene import Scene, View
 from ncdiag.hang.settled import settled
 from ncdiag.hang.verdict import Verdict
 from ncdiag.model import CONFIDENCES, Cause, Evidence, RankState
 from ncdiag.processes.denied import DENIED
-from ncdiag.stages.order import STORE
+from ncdiag.stages.order import PEERS, STORE
 
 RULES = (
     rank_rules.stopped,
@@ -172,15 +172,10 @@ def _unresolved(scene: Scene) -> Claim:
         return alone
     waiting = [view for view in scene.ranks if view.witness]
     if waiting:
-        at_store = (
-            all(view.waiting == STORE and view.stage != "rendezvous" for view in scene.ranks) and not scene.absent
-        )
         return claim(
             "unresolved",
             POSSIBLE,
-            f"{everybody(waiting)} for a key of the store, and none of them is left to set one"
-            if at_store
-            else f"{names(waiting)} wait, and nothing that was read shows for whom",
+            _all_wait(scene, waiting) or f"{names(waiting)} wait, and nothing that was read shows for whom",
             [seen(view) for view in waiting[:4]],
             where={"stage": waiting[0].stage},
         )
@@ -191,3 +186,19 @@ def _unresolved(scene: Scene) -> Claim:
         [Evidence(view.name, view.state.stack_error or view.state.state) for view in scene.views[:4]],
         where={},
     )
+
+
+def _all_wait(scene: Scene, waiting: Sequence[View]) -> str:
+    """Of a whole group that waits at the store, or in collectives, in words; else empty."""
+    if scene.absent or len(waiting) < max(len(scene.ranks), 2) or any(view.stage == "rendezvous" for view in waiting):
+        return ""
+    if all(view.waiting == STORE for view in waiting):
+        return f"{everybody(waiting)} for a key of the store, and none of them is left to set one"
+    if all(view.waiting == PEERS and view.stage == "collective" for view in waiting):
+        called = {view.match.detail for view in waiting}
+        where = called.pop() if len(called) == 1 and all(called) else "collectives"
+        return (
+            f"{everybody(waiting)} in {where}, none is missing, and nothing that was read shows why it does not end: different groups, "
+            "another call left out before, or something sent that never came"
+        )
+    return ""

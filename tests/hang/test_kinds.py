@@ -594,3 +594,9 @@ def test_a_thread_that_outlives_its_program_has_a_remedy_of_its_own() -> None:
     )
     first = infer([state]).causes[0]
     assert "report (train.py:4)" in first.summary and "daemon" in first.remedy
+
+
+def test_a_whole_group_in_one_collective_is_told_what_that_can_mean() -> None:
+    first = infer([rank(number, "gpu-a", "all-reduce") for number in range(2)]).causes[0]
+    assert first.cause == "unresolved" and "all 2 ranks wait in all_reduce, none is missing" in first.summary
+    assert "different groups" in first.summary
