@@ -27,12 +27,18 @@ def command(obj: dict[str, Any], paths: tuple[str, ...], every_rank: bool, forma
     the others, 3 not enough here.
     """
     from ncdiag.logs.intake import Intake
+    from ncdiag.logs.printed import printed
     from ncdiag.nccl.log import NcclLog, without_collection
 
     intake, parser = Intake(), NcclLog()
     with without_collection():
         for stream in intake.streams(paths):
-            for chunk in stream.chunks:
+            chunks, numbers = printed(stream)
+            if numbers is not None:
+                intake.notes.append(
+                    f"{stream.name}: put in order as it was printed; its lines are counted in that order"
+                )
+            for chunk in chunks:
                 parser.feed(stream.name, chunk)
             parser.end(stream.name)
         facts = parser.finish()

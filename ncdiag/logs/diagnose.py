@@ -13,15 +13,15 @@ from ncdiag.logs import fanned, structure
 from ncdiag.logs.alive import outlived
 from ncdiag.logs.documents import Documents
 from ncdiag.logs.intake import Intake, Stream
+from ncdiag.logs.printed import printed
 from ncdiag.logs.readers import Readers
-from ncdiag.logs.rearranged import arranged, renumbered
+from ncdiag.logs.rearranged import renumbered
 from ncdiag.logs.related import follows
 from ncdiag.logs.remedies import NEXT, REMEDIES
 from ncdiag.logs.rules import RULES
 from ncdiag.logs.scan import Scanner, blocks_of
 from ncdiag.logs.together import refine
 from ncdiag.logs.unexplained import Unexplained
-from ncdiag.logs.wrapped import is_wrapped, unwrapped
 from ncdiag.nccl.log import NcclLog, without_collection
 from ncdiag.nccl.log_facts import NcclFacts
 
@@ -80,10 +80,9 @@ def of_streams(streams: Iterable[Stream], notes: list[str] | None = None) -> Dia
         if documents.take(stream, order[stream.name]):
             blank = False
             continue
-        chunks, places = arranged(stream.head, stream.chunks)
+        chunks, places = printed(stream)
         if places is not None:
             numbers[stream.name] = places
-        chunks = unwrapped(chunks) if is_wrapped(stream.head) else chunks
         text = _small(chunks) if fanned.is_fanned(stream.head) else b""
         by_host, end = 0 < len(text) <= fanned.SIZE_LIMIT, b""
         if by_host:

@@ -99,3 +99,19 @@ def test_json_has_everything(tmp_path: pathlib.Path) -> None:
     assert (code, data["exit"], data["schema"], data["command"]) == (0, 0, 1, "log")
     assert data["communicators"][0]["ranks"][1]["links"][0]["transport"] == "NET/IB"
     assert data["processes"][0]["settings"] == {}
+
+
+@pytest.mark.parametrize("newest_first", [False, True])
+def test_what_a_collector_wrapped_is_read_as_it_was_printed(tmp_path: pathlib.Path, newest_first: bool) -> None:
+    lines = composed.job((2, 27, 3), 4)
+    wrapped = [
+        json.dumps({"log": line + "\n", "stream": "stderr", "time": f"2030-01-01T00:{n // 60:02}:{n % 60:02}Z"})
+        for n, line in enumerate(lines)
+    ]
+    for name in ("plain", "wrapped"):
+        (tmp_path / name).mkdir()
+    code, plain = run(lines, tmp_path / "plain", "--format", "json")
+    told, out = run(wrapped[::-1] if newest_first else wrapped, tmp_path / "wrapped", "--format", "json")
+    one, other = (json.loads(text[text.index("{") :]) for text in (plain, out))
+    assert code == told and one["communicators"] == other["communicators"] and one["communicators"]
+    assert any("put in order" in note for note in other["notes"]) == newest_first
