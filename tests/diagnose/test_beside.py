@@ -170,6 +170,14 @@ def test_versions_of_two_servers_that_each_came_up_are_of_two_jobs() -> None:
     assert {cause.confidence for cause in causes if cause.cause == "version-mismatch"} <= {"possible"}
 
 
+def test_versions_of_a_server_and_of_a_node_without_one_are_of_one_job() -> None:
+    """What works with two versions today may not tomorrow."""
+    node = "(MainProcess pid=2857) INFO 11-30 14:40:01 [serve.py:100] vLLM API server version 0.11.2\n"
+    node += "(Worker_TP1 pid=3071) INFO 11-30 14:40:12 [default_loader.py:501] Loading weights took 0.01 seconds\n"
+    causes = causes_of(one=BANNER.format(version="0.11.0") + SERVES, two=node)
+    assert (causes[0].cause, causes[0].confidence) == ("version-mismatch", "likely")
+
+
 def test_a_server_that_stands_beside_one_that_came_up() -> None:
     stands = BANNER.format(version="0.11.0") + (
         "(EngineCore_DP0 pid=9) INFO 11-30 14:40:09 [parallel_state.py:1208] world_size=2 rank=0 local_rank=0 distributed_init_method=tcp://192.0.2.1:29500 backend=nccl\n"

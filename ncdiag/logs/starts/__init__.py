@@ -210,7 +210,7 @@ class Starts:
             for version, line in source.versions.items():
                 versions.setdefault(version, line)
         if len(versions) > 1 and len(self.sources) > 1:
-            apart = any(self.sources[line.source].stage == _READY for line in versions.values())
+            apart = all(self.sources[line.source].stage == _READY for line in versions.values())  # servers of two jobs
             yield Signal(
                 "version-mismatch",
                 Says.HINT if apart else Says.NAMED,
