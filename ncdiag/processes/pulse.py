@@ -6,9 +6,10 @@ and in whether those that wait for it wake in between.
 
 from __future__ import annotations
 
+import os
 import time
 from dataclasses import dataclass
-from typing import Dict, Iterable, Mapping, Optional, Set
+from typing import Dict, Iterable, List, Mapping, Optional, Set, Tuple
 
 from ncdiag.host import Host, HostError
 from ncdiag.processes.proc import status_fields
@@ -71,12 +72,43 @@ def slept(first: Mapping[int, int], second: Mapping[int, int]) -> Set[int]:
 
 def still_s(host: Host, pid: int, threads: Iterable[int]) -> Dict[int, float]:
     """Thread id -> seconds in which it has not run, by the scheduler's own clock (/proc/PID/task/TID/sched); those of which the kernel does not say
-    are left out."""
-    now = _last_run(host, "/proc/thread-self/sched")
-    if now is None:
-        return {}
-    last = {tid: _last_run(host, f"/proc/{pid}/task/{tid}/sched") for tid in threads}
-    return {tid: round(max(now - at, 0.0) / 1000, 1) for tid, at in last.items() if at is not None}
+    are left out.
+
+    Every CPU has a clock of its own, which stands still while it works on interrupts or is taken by the hypervisor: they part by seconds to hours. So
+    a thread is held against the CPU on which it ran last.
+    """
+    last: Dict[int, List[Tuple[int, float]]] = {}
+    for tid in threads:
+        cpu, at = _last_cpu(host, pid, tid), _last_run(host, f"/proc/{pid}/task/{tid}/sched")
+        if cpu is not None and at is not None:
+            last.setdefault(cpu, []).append((tid, at))
+    found: Dict[int, float] = {}
+    allowed = os.sched_getaffinity(0)
+    try:
+        for cpu, those in last.items():
+            now = _now_on(host, cpu)
+            if now is not None:
+                found.update((tid, round(max(now - at, 0.0) / 1000, 1)) for tid, at in those)
+    finally:
+        os.sched_setaffinity(0, allowed)
+    return found
+
+
+def _now_on(host: Host, cpu: int) -> Optional[float]:
+    """The clock of a CPU, for which this thread moves there; None where it may not."""
+    try:
+        os.sched_setaffinity(0, {cpu})
+    except OSError:
+        return None
+    return _last_run(host, "/proc/thread-self/sched")
+
+
+def _last_cpu(host: Host, pid: int, tid: int) -> Optional[int]:
+    """Source: proc(5), field `processor` of stat."""
+    try:
+        return int(host.read(f"/proc/{pid}/task/{tid}/stat").rpartition(")")[2].split()[36])
+    except (HostError, ValueError, IndexError):
+        return None
 
 
 def _last_run(host: Host, path: str) -> Optional[float]:
