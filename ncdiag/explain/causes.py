@@ -61,24 +61,19 @@ def words(where: Mapping[str, Any]) -> dict[str, Any]:
     return {"PEER": peer["host"]} if peer else {}
 
 
+def _fitting(name: str, words: str, signal: Signal, remedies: dict[str, str]) -> Cause:
+    """A cause that a signal leaves possible."""
+    where, evidence = dict(signal.where), list(signal.evidence[:3])
+    return Cause(name, "possible", words + signal.summary, where, evidence, remedy=remedies.get(name, ""))
+
+
 def also(heads: Sequence[list[Signal]], causes: Sequence[Cause], remedies: dict[str, str]) -> list[Cause]:
     """Other causes that fit the same lines of the first cause, where its software does not name it."""
     if not heads or heads[0][0].says is Says.NAMED or heads[0][0].condition:
         return []
     known = {cause.cause for cause in causes}
     first = heads[0][0]
-    return [
-        Cause(
-            name,
-            "possible",
-            "fits, too: " + first.summary,
-            dict(first.where),
-            list(first.evidence[:3]),
-            remedy=remedies.get(name, ""),
-        )
-        for name in first.candidates
-        if name not in known
-    ]
+    return [_fitting(name, "fits, too: ", first, remedies) for name in first.candidates if name not in known]
 
 
 def unresolved(
@@ -111,16 +106,7 @@ def unresolved(
     for name in dict.fromkeys(candidates):
         if name not in known:
             symptom = next(s for s in symptoms if name in s.candidates)
-            named.append(
-                Cause(
-                    name,
-                    "possible",
-                    "fits: " + symptom.summary,
-                    dict(symptom.where),
-                    list(symptom.evidence[:3]),
-                    remedy=remedies.get(name, ""),
-                )
-            )
+            named.append(_fitting(name, "fits: ", symptom, remedies))
     return [*fitting, head, *(rest if rest else []), *named]
 
 

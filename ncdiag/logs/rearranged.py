@@ -31,7 +31,8 @@ _DIGITS = str.maketrans("", "", "0123456789")
 
 def arranged(head: bytes, chunks: Iterator[bytes]) -> tuple[Iterator[bytes], list[int] | None]:
     """The stream as it was printed, and the number that each line had; None where nothing was to be done."""
-    backwards, width = _newest_first(head), _width(head)
+    first = head.split(b"\n", _LOOK)[:-1]  # the last one may be cut
+    backwards, width = _newest_first(first), _width(first)
     if not backwards and not width:
         return chunks, None
     text = b""
@@ -54,18 +55,14 @@ def renumbered(causes: Iterable[Cause], numbers: dict[str, list[int]]) -> None:
 
 
 def _placed(item: Evidence, numbers: Sequence[int] | None) -> Evidence:
-    known = numbers is not None and item.line is not None and 0 < item.line <= len(numbers)
-    return replace(item, line=numbers[item.line - 1]) if known and numbers and item.line else item
+    if numbers is None or item.line is None or not 0 < item.line <= len(numbers):
+        return item
+    return replace(item, line=numbers[item.line - 1])
 
 
-def _complete(head: bytes) -> list[bytes]:
-    """The first lines; not the last one, which may be cut."""
-    return head.split(b"\n")[:-1][:_LOOK]
-
-
-def _newest_first(head: bytes) -> bool:
+def _newest_first(lines: Sequence[bytes]) -> bool:
     """Whether times go back, and never forward. Continued lines have none."""
-    times = [match[0].replace(b"T", b" ") for line in _complete(head) if (match := _TIME.search(line[:_TIME_HEAD]))]
+    times = [match[0].replace(b"T", b" ") for line in lines if (match := _TIME.search(line[:_TIME_HEAD]))]
     back = sum(after < before for before, after in itertools.pairwise(times))
     return back >= _TIMES and all(after <= before for before, after in itertools.pairwise(times))
 
@@ -79,9 +76,9 @@ def _reversed(lines: Sequence[bytes]) -> Iterator[tuple[bytes, int]]:
             end = start
 
 
-def _width(head: bytes) -> int:
+def _width(first: Sequence[bytes]) -> int:
     """The columns at which a terminal broke the lines; 0 where none did."""
-    lines = [line.decode("utf-8", "replace") for line in _complete(head)]
+    lines = [line.decode("utf-8", "replace") for line in first]
     width = max(map(len, lines), default=0)
     full = [index for index, line in enumerate(lines) if len(line) == width]
     if width not in _WIDTHS or len(full) * _SHARE < len(lines):

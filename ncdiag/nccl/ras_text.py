@@ -13,15 +13,15 @@ _COMMUNICATOR = re.compile(r"^#(?P<group>\d+)-(?P<index>\d+) \((?P<hash>[0-9a-fA
 _LOCATION = re.compile(
     r"-- GPU (?P<gpu>\S+)(?: managed by process |, process )(?P<pid>\d+)(?: on node |, node )(?P<node>\S+)"
 )
-_COUNTED = re.compile(
+COUNTED = re.compile(
     r"(?P<number>\d+) ranks? ha(?:s|ve) (?:launched up to operation (?P<count>\d+)|not launched any operations)"
 )
 _STATUS_OF = re.compile(r"(?P<number>\d+) ranks? ha(?:s|ve) status (?P<status>\w+)")
 _RANK = re.compile(r"^\s+Rank (?P<rank>\d+)\b(?P<rest>.*)")
-_LAUNCHED = re.compile(r"has launched up to operation (\d+)|has not launched any operations")
+LAUNCHED = re.compile(r"has launched up to operation (?P<count>\d+)|has not launched any operations")
 _OPERATION = re.compile(r"different (?:collective|(?P<name>\w+)) operation counts")
 _PROCESS = re.compile(r"^\s+Process (?P<pid>\d+) on node (?P<node>\S+)(?: managing GPUs? (?P<gpus>[\d,-]+))?")
-_ROW = re.compile(
+ROW = re.compile(
     r"^\s*(?P<group>\d+)\s+(?P<comms>\d+)\s+(?P<nodes>\S+)\s+\S+\s+(?P<size>\S+)\s+(?P<total>\d+)\s+(?P<status>[A-Z,]+)\s+(?P<errors>[A-Z,]+)\s*$"
 )
 _STATES = {"INIT": 7, "RUNNING": 0, "FINALIZE": 0, "ABORT": 0}
@@ -57,7 +57,7 @@ def parse_text(text: str) -> dict[str, Any]:
 def _groups(text: str) -> list[dict[str, Any]]:
     rows = []
     for line in text.splitlines():
-        match = _ROW.match(line)
+        match = ROW.match(line)
         if match:
             size = match.group("size").split("-")[-1]
             rows.append(
@@ -118,7 +118,7 @@ def _problem(report: dict[str, Any], name: str, size: int | None, problem: str, 
 
 def _group(line: str) -> dict[str, Any] | None:
     """`3 ranks have launched up to operation 64`, `2 ranks have status INIT`."""
-    counted, status = _COUNTED.search(line), _STATUS_OF.search(line)
+    counted, status = COUNTED.search(line), _STATUS_OF.search(line)
     if counted:
         return {"number": int(counted.group("number")), "count": int(counted.group("count") or 0)}
     return {"number": int(status.group("number")), "status": status.group("status")} if status else None
@@ -153,7 +153,7 @@ def _rank_entry(communicator: dict[str, Any], rank: Any) -> dict[str, Any]:
 
 def _told(communicator: dict[str, Any], rank: Any, operation: str, group: dict[str, Any] | None) -> None:
     entry, rest = _rank_entry(communicator, rank), rank.group("rest")
-    launched, status = _LAUNCHED.search(rest), re.search(r"has status (\w+)", rest)
+    launched, status = LAUNCHED.search(rest), re.search(r"has status (\w+)", rest)
     reported = re.search(r"reported (.+?)(?: -- |$)", rest)
     if launched:
         entry["collective_counts"][operation] = int(launched.group(1) or 0)

@@ -11,14 +11,9 @@ from dataclasses import dataclass, field
 
 from ncdiag.explain import Says, Signal
 from ncdiag.logs.model import Line
+from ncdiag.nccl.ras_text import COUNTED, LAUNCHED, ROW
 
-_RANK = re.compile(
-    r"^\s*Rank (?P<rank>\d+)\b.* has (?:launched up to operation (?P<count>\d+)|not launched any operations)"
-)
-_RANKS = re.compile(
-    r"^\s*\d+ ranks? ha(?:s|ve) (?:launched up to operation (?P<count>\d+)|not launched any operations)"
-)
-_EQUAL = re.compile(r"^\s*\d+\s+\d+\s+\S+\s+\S+\s+\S+\s+\d+\s+RUNNING\s+OK\s*$")
+_RANK = re.compile(r"\s*Rank (?P<rank>\d+)\b")
 LOOK_ON = 300  # lines after the difference in which a later look is sought
 
 
@@ -52,13 +47,15 @@ class Ras:
         self._left -= 1
         if not self._looks or self._left <= 0:
             return False
-        look, rank, some = self._looks[-1], _RANK.match(line.text), _RANKS.match(line.text)
-        counted = rank or some
+        look, text = self._looks[-1], line.text
+        rank, row = _RANK.match(text), ROW.match(text)
+        counted = LAUNCHED.search(text) if rank else COUNTED.match(text.lstrip())
         if counted is not None:
-            look.counts.setdefault(int(counted["count"] or 0), line)
-        if rank is not None and len(look.ranks) < 1000:
-            look.ranks[int(rank["rank"])] = int(rank["count"] or 0)
-        if _EQUAL.match(line.text):
+            count = int(counted["count"] or 0)
+            look.counts.setdefault(count, line)
+            if rank is not None and len(look.ranks) < 1000:
+                look.ranks[int(rank["rank"])] = count
+        if row is not None and (row["status"], row["errors"]) == ("RUNNING", "OK"):
             for before in self._looks:
                 before.later = before.later or (line if before.line.source == line.source else None)
         return True
