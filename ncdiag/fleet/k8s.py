@@ -7,9 +7,11 @@ Source: Kubernetes API, pods/exec (v4.channel.k8s.io: channel 0 in, 1 out, 2 err
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Mapping, Set
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
 from ncdiag.fleet import clock
@@ -22,6 +24,12 @@ from ncdiag.model import NodeFacts
 API_TIMEOUT_S = 15.0
 CHUNK_BYTES = 1 << 14
 """Bytes of standard input in one message."""
+
+STDOUT, STDERR, STATUS = 1, 2, 3
+"""Channels of the exec protocol."""
+
+BROKEN = 255
+"""The exit status that ssh, too, gives where the connection failed."""
 
 DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"
 """The annotation by which kubectl, too, picks the container."""
@@ -81,43 +89,78 @@ class K8sFleet(RemoteFleet):
                 stdin=True, stdout=True, stderr=True, tty=False, _preload_content=False, _request_timeout=API_TIMEOUT_S,
             )  # fmt: skip
             channel.sock.settimeout(timeout_s)
-            _feed(channel, packed)
-            answer = _follow(channel, called, timeout_s)
         except ApiException as error:
             answer = Answer(1, "", f"exec was refused: {_said(error)}")
         except Exception as error:  # the client's and the websocket's own kinds, OSError among them
             answer = Answer(1, "", f"exec failed: {type(error).__name__}: {error}")
+        else:
+            _feed(channel, packed)
+            answer = _follow(channel, called, timeout_s)
         progress(name, "")
         return answer
 
 
 def _feed(channel: Any, packed: bytes) -> None:
-    """Writes the payload; a command that has ended already is heard of by what it said."""
-    try:
+    """Writes the payload. Who does not take it in, or has ended already, is heard of by what was said or by the time it took."""
+    with suppress(Exception):  # the websocket's own kinds, OSError among them
         for start in range(0, len(packed), CHUNK_BYTES):
             channel.write_stdin(packed[start : start + CHUNK_BYTES])
-    except TimeoutError:
-        raise
-    except OSError:
-        return
 
 
 def _follow(channel: Any, called: float, timeout_s: float) -> Answer:
-    """Reads until the command ends or its time is up."""
-    out, err, size, stamp = [], [], 0, None
-    deadline = time.monotonic() + timeout_s
-    while channel.is_open() and time.monotonic() < deadline:
-        channel.update(timeout=min(1.0, max(0.01, deadline - time.monotonic())))
-        new = channel.read_stdout(timeout=0) if channel.peek_stdout() else ""
-        size += len(new)
-        if size <= MAX_OUTPUT_BYTES:
-            out.append(new)
-        err.append(channel.read_stderr(timeout=0) if channel.peek_stderr() else "")
-        stamp = stamp or _stamp("".join(out[:3]), called)
-    ended = not channel.is_open()
-    rc = channel.returncode if ended else None
-    channel.close()
-    return Answer(rc, "".join(out), "".join(err), stamp)
+    """Reads until the command ends, its time is up or the connection breaks: what came before that counts as it does without."""
+    heard: dict[int, list[str]] = {STDOUT: [], STDERR: [], STATUS: []}
+    size, stamp, broken = 0, None, ""
+    deadline = time.monotonic() + timeout_s - (time.time() - called)
+    while channel.is_open() and not broken:
+        left = deadline - time.monotonic()
+        if left <= 0:
+            break
+        try:
+            channel.update(timeout=min(1.0, max(0.01, left)))
+        except Exception as error:  # the websocket's own kinds, OSError among them
+            broken = f"the connection to the pod broke: {type(error).__name__}: {error}"
+        for number, parts in heard.items():
+            new = _held(channel, number)
+            size += len(new)
+            if size <= MAX_OUTPUT_BYTES:
+                parts.append(new)
+        stamp = stamp or _stamp("".join(heard[STDOUT][:3]), called)
+    for number, parts in heard.items():
+        parts.append(_held(channel, number))
+    out, err, status = ("".join(parts) for parts in heard.values())
+    rc, said = _status(status)
+    if rc is None and (broken or not channel.is_open()):
+        rc, said = BROKEN, broken or "the connection to the pod ended without a status"
+    with suppress(Exception):
+        channel.close()
+    return Answer(rc, out, f"{said}\n{err}", stamp)
+
+
+def _held(channel: Any, number: int) -> str:
+    """What has come in on a channel since it was last read; a connection that broke still holds it."""
+    try:
+        return str(channel.read_channel(number, timeout=0))
+    except Exception:  # reading on meets the break again
+        return ""
+
+
+def _status(text: str) -> tuple[int | None, str]:
+    """The exit status in the message of channel 3, and what else it says. None where there is none yet.
+
+    Only a command that ran has an exit status; one that could not be started has the runtime's words ("executable file not found").
+    Source: Kubernetes API, pods/exec; apimachinery, metav1.Status.
+    """
+    try:
+        status = json.loads(text)
+        if status["status"] == "Success":
+            return 0, ""
+        for cause in (status.get("details") or {}).get("causes") or ():
+            if cause.get("reason") == "ExitCode":
+                return int(cause["message"]), ""
+        return 1, str(status["message"])
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return None, ""
 
 
 def _stamp(text: str, called: float) -> Stamp | None:
@@ -182,8 +225,6 @@ def _container(pod: Any) -> str:
 
 def _said(error: Any) -> str:
     """The server's own words for a refusal."""
-    import json
-
     try:
         return str(json.loads(error.body)["message"])
     except (TypeError, ValueError, KeyError):

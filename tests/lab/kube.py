@@ -12,12 +12,14 @@ import hashlib
 import json
 import os
 import signal
+import socket
 import struct
 import subprocess
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 from urllib.parse import parse_qs, urlparse
 
@@ -50,13 +52,19 @@ def pod(
 
 
 class Kube:
-    """Serves `pods` on a loopback port; `wrap` changes the command of a pod (a banner, a hang)."""
+    """Serves `pods` on a loopback port; `wrap` changes the command of a pod (a banner, a hang);
+    `breaks` resets its connection: "after" the status, or "before" it, when the command has ended but nobody was told.
+    """
 
     def __init__(
-        self, pods: list[dict[str, Any]], wrap: Callable[[str, list[str]], list[str]] = lambda name, argv: argv
+        self,
+        pods: list[dict[str, Any]],
+        wrap: Callable[[str, list[str]], list[str]] = lambda name, argv: argv,
+        breaks: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self.pods = pods
         self.wrap = wrap
+        self.breaks = breaks
         self.asked: list[str] = []
         self.token = base64.urlsafe_b64encode(os.urandom(12)).decode()
         handler = type("Handler", (_Handler,), {"kube": self})
@@ -88,6 +96,7 @@ class Kube:
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
     kube: Kube
 
     def log_message(self, format: str, *args: object) -> None:
@@ -159,7 +168,10 @@ class _Handler(BaseHTTPRequestHandler):
         ):
             self.send_header(header, value)
         self.end_headers()
-        _Exec(self.rfile, self.wfile, self.kube.wrap(name, argv)).run()
+        _Exec(self.rfile, self.wfile, self.kube.wrap(name, argv)).run(self.kube.breaks.get(name))
+        if name in self.kube.breaks:  # a reset in place of an orderly end
+            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            self.connection.close()
         self.close_connection = True
 
 
@@ -168,12 +180,23 @@ class _Exec:
 
     def __init__(self, reader: Any, writer: Any, argv: list[str]) -> None:
         self._reader, self._writer, self._lock = reader, writer, threading.Lock()
-        self._process = subprocess.Popen(
-            argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
-        )
+        self._argv = argv
 
-    def run(self) -> None:
-        process = self._process
+    def run(self, breaks: str | None) -> None:
+        """Raises nothing. What cannot be started is answered as containerd's words come through the API."""
+        try:
+            self._process = process = subprocess.Popen(
+                self._argv,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                start_new_session=True,
+            )
+        except FileNotFoundError:
+            message = f'error executing command in container: OCI runtime exec failed: exec: "{self._argv[0]}": executable file not found in $PATH'
+            self._status({"status": "Failure", "message": message, "reason": "InternalError",
+                          "details": {"causes": [{"message": message}]}, "code": 500})  # fmt: skip
+            return
         pumps = [threading.Thread(target=self._pump, args=(channel, pipe), daemon=True)
                  for channel, pipe in ((STDOUT, process.stdout), (STDERR, process.stderr))]  # fmt: skip
         threading.Thread(target=self._feed, daemon=True).start()
@@ -184,12 +207,17 @@ class _Exec:
         code = process.wait()
         with contextlib.suppress(OSError):
             process.stdin.close()  # type: ignore[union-attr]
-        status: dict[str, Any] = {"metadata": {}, "status": "Success"}
+        if breaks == "before":
+            return
+        status: dict[str, Any] = {"status": "Success"}
         if code:
             causes = [{"reason": "ExitCode", "message": str(code)}]
-            status = {"metadata": {}, "status": "Failure", "message": f"command terminated with exit code {code}", "reason": "NonZeroExitCode",
+            status = {"status": "Failure", "message": f"command terminated with exit code {code}", "reason": "NonZeroExitCode",
                       "details": {"causes": causes}, "code": 500}  # fmt: skip
-        self._send(bytes([STATUS]) + json.dumps(status).encode())
+        self._status(status)
+
+    def _status(self, status: dict[str, Any]) -> None:
+        self._send(bytes([STATUS]) + json.dumps({"metadata": {}, **status}).encode())
         self._send(struct.pack("!H", 1000), opcode=8)
 
     def _pump(self, channel: int, pipe: Any) -> None:

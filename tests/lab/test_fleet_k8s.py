@@ -99,6 +99,26 @@ def test_pods_answer_and_each_that_does_not_is_named(kube: Kube, tmp_path: Path)
     )
 
 
+def test_a_broken_connection_loses_nothing_that_was_said(tmp_path: Path) -> None:
+    """A server may be gone while the payload is still written, or while the end is answered: reset before and after the status."""
+    names = ("whole", "after", "before", "silent", "no-shell")
+    fails = ["sh", "-c", "echo 'sh: Python went away' >&2; exit 126"]
+    argvs = {"after": fails, "before": fails, "silent": ["true"], "no-shell": ["/nowhere/sh"]}
+    breaks = {"whole": "after", "after": "after", "before": "before", "silent": "before"}
+    made = Kube([pod(name) for name in names], argvs.get, breaks)
+    try:
+        done = preflight(made.config(tmp_path / "config"), "k8s:llm/app=vllm", "--timeout", "20")
+    finally:
+        made.close()
+    result: Any = json.loads(done.stdout)
+    lost = {one["where"]["node"]: one["summary"] for one in result["findings"] if one["probe"] == "node"}
+    assert set(lost) == set(names) - {"whole"}
+    assert "ended with status 126: sh: Python went away" in lost["after"]
+    assert lost["before"].endswith("gave nothing: sh: Python went away")
+    assert "the connection to the pod" in lost["silent"]
+    assert "executable file not found" in lost["no-shell"]
+
+
 @pytest.mark.parametrize(
     "nodes, token, words",
     [
