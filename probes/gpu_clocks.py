@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any, Dict, Iterator, List, Mapping, Optional, TypedDict
 
 from ncdiag.host import Host
-from ncdiag.model import Finding, Probe, Snapshot, ok, skip, warn
+from ncdiag.model import Finding, Probe, Snapshot, ok, skip, unknown, warn
 from ncdiag.nccl.sysfs import word
 from ncdiag.nccl.uneven import uneven
 from ncdiag.nodeset import counted
@@ -51,8 +51,14 @@ def judge(snapshot: Snapshot) -> Iterator[Finding]:
         problems += _persistence(node, gpus)
         problems += _governor(node, snapshot.facts(node, PROBE.id))
         yield from problems
-        tops[node] = sorted({(gpu["name"], gpu["power_limit_w"], gpu["sm_clock_max_mhz"]) for gpu in gpus}, key=str)
-        if not problems:
+        known = [gpu for gpu in gpus if gpu["power_limit_w"] or gpu["sm_clock_max_mhz"]]
+        tops[node] = sorted({(gpu["name"], gpu["power_limit_w"], gpu["sm_clock_max_mhz"]) for gpu in known}, key=str)
+        untold = sum(gpu["throttle"] is None for gpu in gpus)
+        if untold:
+            yield unknown(
+                f"the driver does not tell what holds {counted(untold, 'GPU')} down", node, source="nvidia-smi -q -x"
+            )
+        elif not problems:
             yield ok(f"{counted(len(gpus), 'GPU')}, none held down", node, source="nvidia-smi -q -x")
     yield from _unequal(tops)
 
@@ -60,7 +66,7 @@ def judge(snapshot: Snapshot) -> Iterator[Finding]:
 def _gpu(node: str, gpu: Mapping[str, Any]) -> Iterator[Finding]:
     name = f"GPU {gpu['index']} ({gpu['busid']})"
     where: Dict[str, Any] = {"source": "nvidia-smi -q -x", "device": gpu["busid"], "cause": "gpu-throttled"}
-    reasons = [reason for reason in gpu["throttle"] if reason in HELD_DOWN]
+    reasons = [reason for reason in gpu["throttle"] or [] if reason in HELD_DOWN]
     if reasons:
         heat = f" at {gpu['temperature_c']} °C" if gpu["temperature_c"] is not None else ""
         yield warn(

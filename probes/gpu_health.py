@@ -18,6 +18,32 @@ from ncdiag.nodeset import counted
 NVIDIA = "0x10de"
 HELD_MIB = 1024  # memory in use by others, from which an engine may not find what it wants
 
+_SILENT = {
+    r"device handle|is lost|requires reset|off the bus": (
+        "gpu-hardware-fault",
+        "one GPU answers no more, and nvidia-smi gives up: look for Xid 79 and NVRM lines in the kernel log; drain the node and "
+        "power-cycle it",
+    ),
+    r"version mismatch": (
+        "driver-library-missing",
+        "kernel module and library of the driver are of two releases: reload the kernel modules or reboot; in a container: start "
+        "it anew",
+    ),
+    r"No devices": (
+        "driver-library-missing",
+        "in a container: run it with the NVIDIA runtime (--gpus all); else look for RmInitAdapter and NVRM lines in the kernel log",
+    ),
+    r"NVML: Unknown Error": (
+        "driver-library-missing",
+        "a container that lost its devices (systemctl daemon-reload does that): start it anew; see /dev/nvidia* and its cgroup",
+    ),
+}
+"""What nvidia-smi says when it cannot tell its GPUs -> cause, remedy."""
+_SILENT_ELSE = (
+    "driver-library-missing",
+    "in a container: run it with the NVIDIA runtime (--gpus all); see nvidia-smi and the NVRM lines of the kernel log",
+)
+
 _TORCH_CUDA = re.compile(r"\+cu(\d{2})(\d)")
 
 
@@ -58,18 +84,19 @@ def _none(node: str, facts: Mapping[str, Any], on_bus: List[str]) -> Finding:
             cause="driver-library-missing",
             remedy="install or load the NVIDIA driver (modprobe nvidia); after a kernel update it may have to be rebuilt",
         )
+    cause, remedy = next((told for words, told in _SILENT.items() if re.search(words, why)), _SILENT_ELSE)
     return fail(
         f"the driver {facts['driver']} is loaded, but its GPUs cannot be asked: {why}",
         node,
         source="nvidia-smi -q -x",
         observed=why,
-        cause="driver-library-missing",
-        remedy="in a container: run it with the NVIDIA runtime (--gpus all); `version mismatch`: reload the kernel modules or reboot",
+        cause=cause,
+        remedy=remedy,
     )
 
 
 def _names(facts: Mapping[str, Any]) -> str:
-    return ", ".join(sorted({gpu["name"] for gpu in facts["gpus"]}))
+    return ", ".join(sorted({gpu["name"] for gpu in facts["gpus"] if gpu["name"]}))
 
 
 def _missing(snapshot: Snapshot, node: str, facts: Mapping[str, Any], on_bus: List[str]) -> Iterator[Finding]:
@@ -109,6 +136,11 @@ def _missing(snapshot: Snapshot, node: str, facts: Mapping[str, Any], on_bus: Li
 
 def _each(node: str, facts: Mapping[str, Any]) -> Iterator[Finding]:
     for gpu in facts["gpus"]:
+        lost = gpu.get("lost")
+        if lost:
+            remedy = "look for Xid 79 and NVRM lines in the kernel log; drain the node and reset the GPU or power-cycle the node"
+            yield _made(fail, node, gpu, f"the driver says: {lost}", "gpu-hardware-fault", remedy, lost)
+            continue
         yield from _memory_faults(node, gpu)
         yield from _modes(node, gpu)
 

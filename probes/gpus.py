@@ -22,6 +22,7 @@ CAPABILITY = ["nvidia-smi", "--query-gpu=index,pci.bus_id,compute_cap", "--forma
 NVLINK_STATE = ["nvidia-smi", "nvlink", "-s"]
 NVLINK_REMOTE = ["nvidia-smi", "nvlink", "-R"]
 NVLINK_ERRORS = ["nvidia-smi", "nvlink", "-e"]
+_END = "</nvidia_smi_log>"
 SMI_TIMEOUT_S = 25.0  # without persistence mode the driver starts up each GPU first
 
 
@@ -63,12 +64,14 @@ def collect(host: Host) -> Facts:
 def _query(host: Host) -> ElementTree.Element:
     """Raises HostError or ValueError with the reason."""
     output = host.run(QUERY, SMI_TIMEOUT_S)
-    if output.rc != 0:
-        raise ValueError(f"nvidia-smi: {(output.out + output.err).strip()[:300] or f'exit status {output.rc}'}")
+    start, end = output.out.find("<"), output.out.rfind(_END) + len(_END)
+    if start < 0 or (output.rc != 0 and end < len(_END)):
+        said = " ".join((output.out + " " + output.err).split())[:300]
+        raise ValueError(f"nvidia-smi: {said or f'exit status {output.rc}'}")
     if "<!ENTITY" in output.out:
         raise ValueError("nvidia-smi: its output is not what the driver writes")
-    try:
-        return ElementTree.fromstring(output.out)
+    try:  # behind it stand warnings (a corrupted infoROM), which also give another status
+        return ElementTree.fromstring(output.out[start : max(start, end)] or output.out)
     except ElementTree.ParseError as error:
         raise ValueError(f"nvidia-smi -q -x: {error}") from None
 

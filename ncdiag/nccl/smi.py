@@ -10,6 +10,14 @@ import xml.etree.ElementTree as ElementTree
 from typing import Dict, List, Optional, TypedDict
 
 _NUMBER = re.compile(r"-?\d{1,18}(?:\.\d+)?")
+_LOST = re.compile(r"(?:GPU )?(?:is lost|requires reset|has fallen off the bus)", re.I)
+"""What stands in every field of a GPU that answers no more."""
+_NO_VALUE = re.compile(
+    r"n/a|not supported|unknown error|err!?|insufficient permissions|function not found|"
+    r"requested functionality has been deprecated|no data",
+    re.I,
+)
+"""What stands in a field instead of a value, with or without brackets."""
 
 
 class Link(TypedDict):
@@ -32,6 +40,7 @@ class Gpu(TypedDict):
     index: int  # NVML index
     busid: str  # 0000:07:00.0
     name: str
+    lost: Optional[str]  # the driver's words in the place of values: GPU is lost, GPU requires reset
     uuid: str
     sm: Optional[int]  # 90 for compute capability 9.0
     memory_total_mib: Optional[int]
@@ -46,7 +55,7 @@ class Gpu(TypedDict):
     remap_pending: Optional[bool]
     remap_failed: Optional[bool]
     recovery: Optional[str]  # what the driver wants: None, GPU Reset, Node Reboot, Drain P2P …
-    throttle: List[str]  # active reasons: hw_slowdown, sw_power_cap …
+    throttle: Optional[List[str]]  # active reasons: hw_slowdown, sw_power_cap …; None: not told
     sm_clock_mhz: Optional[int]
     sm_clock_max_mhz: Optional[int]
     application_clock_mhz: Optional[int]
@@ -69,22 +78,21 @@ class Gpu(TypedDict):
 
 def gpu(element: ElementTree.Element, place: int, capability: Dict[str, int]) -> Gpu:
     def text(path: str) -> Optional[str]:
-        value = (element.findtext(path) or "").strip()
-        return None if value in ("", "N/A", "[N/A]", "Not Supported", "Unknown Error") else value
+        return _told(element.findtext(path) or "")
 
     def number(path: str) -> Optional[int]:
         match = _NUMBER.search(text(path) or "")
         return int(float(match.group())) if match else None
 
     def yes(path: str) -> Optional[bool]:
-        value = text(path)
-        return None if value is None else value in ("Yes", "Enabled")
+        return {"Yes": True, "Enabled": True, "No": False, "Disabled": False}.get(text(path) or "")
 
     busid = normal_address(element.get("id") or text("pci/pci_bus_id") or "")
     return {
         "index": place,
         "busid": busid,
         "name": text("product_name") or "",
+        "lost": _lost(element),
         "uuid": text("uuid") or "",
         "sm": capability.get(busid),
         "memory_total_mib": number("fb_memory_usage/total"),
@@ -122,6 +130,19 @@ def gpu(element: ElementTree.Element, place: int, capability: Dict[str, int]) ->
     }
 
 
+def _told(value: str) -> Optional[str]:
+    """A field's value; None where something else stands in its place."""
+    bare = value.strip().strip("[]")
+    return None if not bare or _NO_VALUE.fullmatch(bare) or _LOST.fullmatch(bare) else value.strip()
+
+
+def _lost(element: ElementTree.Element) -> Optional[str]:
+    """The driver's words where at least three fields hold them; one alone may be a sensor's."""
+    words = [(child.text or "").strip().strip("[]") for child in element.iter()]
+    found = [word for word in words if _LOST.fullmatch(word)]
+    return found[0] if len(found) >= 3 else None
+
+
 def normal_address(text: str) -> str:
     """`00000000:07:00.0` as sysfs writes it: `0000:07:00.0`."""
     domain, colon, rest = text.lower().partition(":")
@@ -137,13 +158,15 @@ def _uncorrected(element: Optional[ElementTree.Element]) -> Optional[int]:
     return sum(numbers) if numbers else None
 
 
-def _throttle(element: ElementTree.Element) -> List[str]:
-    active = []
+def _throttle(element: ElementTree.Element) -> Optional[List[str]]:
+    active, told = [], False
     for group in ("clocks_event_reasons", "clocks_throttle_reasons"):
         for child in element.findall(f"{group}/*"):
-            if (child.text or "").strip() == "Active":
+            word = (child.text or "").strip()
+            told = told or word in ("Active", "Not Active")
+            if word == "Active":
                 active.append(re.sub(r"^clocks_(?:event|throttle)_reasons?_", "", child.tag))
-    return active
+    return active if told else None
 
 
 def _processes(element: ElementTree.Element) -> List[Process]:

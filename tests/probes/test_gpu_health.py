@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -98,3 +100,51 @@ def judged_facts() -> Any:
     from tests.probes.judged import collected
 
     return collected("gpus", machine().host()).facts["gpus"]
+
+
+def rewritten(node: Machine, change: Callable[[str], str]) -> Machine:
+    """`nvidia-smi -q -x` of the node, changed."""
+    name = next(name for name, argv in node.meta["commands"].items() if argv == "nvidia-smi -q -x")
+    return node.file(f"/cmd/{name}", change(node.tree.files[f"/cmd/{name}"].decode()))
+
+
+@pytest.mark.parametrize("words", ["GPU is lost", "[GPU requires reset]"])
+def test_a_gpu_that_answers_no_more_is_one_fault(words: str) -> None:
+    def lost(text: str) -> str:
+        head, one, *rest = re.split(r"(?=<gpu id)", text)
+        return head + re.sub(r">([^<>\n]+)</(?!product_name|pci_bus_id)", f">{words}</", one) + "".join(rest)
+
+    (finding,) = graver(judged("gpu-health", rewritten(machine(), lost)))
+    assert (finding.status.value, finding.cause, finding.where["device"]) == (
+        "fail",
+        "gpu-hardware-fault",
+        "0000:13:00.0",
+    )
+    assert words.strip("[]") in finding.summary
+    assert not graver(judged("nvlink-fabric", rewritten(machine(), lost)))
+    assert statuses(judged("gpu-clocks", rewritten(machine(), lost))) == ["unknown"]
+
+
+def test_words_in_the_place_of_a_value_are_no_value() -> None:
+    node = rewritten(machine(), lambda text: re.sub(r"(_ecc|_mode)>\w+</", r"\1>[Unknown Error]</", text))
+    assert not graver(judged("gpu-health", node))
+
+
+def test_a_warning_behind_the_answer_does_not_take_it_away() -> None:
+    node = rewritten(machine(), lambda text: text + "WARNING: infoROM is corrupted at gpu 0000:17:00.0\n")
+    node.meta["exits"] = dict.fromkeys(node.meta["exits"], 14)
+    assert statuses(judged("gpu-health", node)) == ["ok"]
+
+
+@pytest.mark.parametrize(
+    ("said", "cause", "words"),
+    [
+        ("Unable to determine the device handle for GPU0000:1B:00.0: Unknown Error", "gpu-hardware-fault", "Xid 79"),
+        ("Failed to initialize NVML: Driver/library version mismatch", "driver-library-missing", "reload"),
+        ("Failed to initialize NVML: Unknown Error", "driver-library-missing", "start it anew"),
+        ("No devices were found", "driver-library-missing", "RmInitAdapter"),
+    ],
+)
+def test_why_nvidia_smi_tells_nothing(said: str, cause: str, words: str) -> None:
+    (finding,) = graver(judged("gpu-health", eight_rails().command("nvidia-smi -q -x", said + "\n", 9)))
+    assert finding.cause == cause and words in (finding.remedy or "")
