@@ -8,6 +8,7 @@ from ncdiag.explain import Says, Signal
 from ncdiag.logs import closer
 from ncdiag.logs.documents import Documents
 from ncdiag.logs.joint.attempts import superseded
+from ncdiag.logs.joint.both_ends import both_ends
 from ncdiag.logs.joint.hardware import manager_runs, path_explained, same_device, some_devices, switched_off, unlimited
 from ncdiag.logs.joint.left_over import left_over
 from ncdiag.logs.joint.outcome import fine, outcome
@@ -51,7 +52,11 @@ def refine(
     signals.extend(
         [*left_over(signals, readers), *waited_for_load(signals, readers), *waited_for_work(signals, readers)]
     )
-    _silent_death(signals, readers, len(order.keys() - {line.source for line in readers.proofs()}))
+    ends = list(both_ends(signals, facts, order))
+    if ends:
+        signals.extend(ends)
+    else:
+        _silent_death(signals, readers, len(order.keys() - {line.source for line in readers.proofs()}))
     signals.extend(silent(readers.watchdog, facts))
     signals.extend(readers.placed.apart(facts))
     signals.extend(list(bridged(signals, facts)))
