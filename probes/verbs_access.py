@@ -11,10 +11,12 @@ from __future__ import annotations
 from typing import Dict, Iterator, List, Optional, TypedDict
 
 from ncdiag import engine
-from ncdiag.host import Host, HostError
+from ncdiag.host import Absent, Host, HostError
 from ncdiag.model import Finding, Probe, Snapshot, fail, ok, skip, unknown, warn
 from ncdiag.nccl.sysfs import names
 from ncdiag.nodeset import counted
+
+VERBS = "/sys/class/infiniband_verbs"
 
 FOLDERS = (
     "/usr/lib/x86_64-linux-gnu",
@@ -50,13 +52,14 @@ class Facts(TypedDict):
     providers: List[str]  # names of provider libraries beside it
     searched: bool  # the library folders could be listed
     root: bool  # looked at in a process's own root
+    verbs_class: Optional[bool]  # whether /sys/class/infiniband_verbs exists; None: it cannot be read
 
 
 def collect(host: Host) -> Facts:
     found = engine.find(host)
     root = found.root if found else ""
     folder: Optional[bool] = host.exists(f"{root}/dev/infiniband")
-    if not folder and host.recorded:
+    if not folder and not host.sought(f"{root}/dev/infiniband"):
         folder = None
     nodes: Dict[str, Node] = {}
     for name in names(host, f"{root}/dev/infiniband"):
@@ -73,7 +76,18 @@ def collect(host: Host) -> Facts:
         "providers": providers,
         "searched": searched,
         "root": bool(root),
+        "verbs_class": _verbs_class(host),
     }
+
+
+def _verbs_class(host: Host) -> Optional[bool]:
+    try:
+        host.list(VERBS)
+    except Absent:
+        return None if host.recorded else False
+    except HostError:
+        return None
+    return True
 
 
 def _library(host: Host, root: str) -> tuple[Optional[str], List[str], bool]:
@@ -97,7 +111,8 @@ def judge(snapshot: Snapshot) -> Iterator[Finding]:
         if not devices:
             yield skip("no RDMA device on this node", node, source="/sys/class/infiniband")
             continue
-        problems = [*_device_nodes(node, facts, devices), *_libraries(node, facts, devices)]
+        problems = [*_user_space(node, facts, devices), *_device_nodes(node, facts, devices)]
+        problems += _libraries(node, facts, devices)
         yield from problems
         if not problems:
             yield ok(
@@ -105,6 +120,22 @@ def judge(snapshot: Snapshot) -> Iterator[Finding]:
                 node,
                 source="/dev/infiniband",
             )
+
+
+def _user_space(node: str, facts: Facts, devices: List[Dict[str, object]]) -> Iterator[Finding]:
+    """A device without uverbsN is one that no program can open."""
+    closed = [str(one["name"]) for one in devices if one["verbs"] is None]
+    if closed and facts.get("verbs_class") is None:
+        yield unknown(f"whether programs may open {', '.join(closed[:8])} was not read", node, source=VERBS)
+    elif closed:
+        yield fail(
+            f"{', '.join(closed[:8])}: no program can open {'it' if len(closed) == 1 else 'them'}, there is no uverbs device for it",
+            node,
+            source=VERBS,
+            observed=closed,
+            cause="rdma-unavailable",
+            remedy="modprobe ib_uverbs on the host; then see /dev/infiniband and `dmesg | grep -i infiniband`",
+        )
 
 
 def _device_nodes(node: str, facts: Facts, devices: List[Dict[str, object]]) -> Iterator[Finding]:

@@ -225,6 +225,10 @@ class Host:
             return False
         return True
 
+    def sought(self, path: str) -> bool:
+        """Whether `exists` answers for this path of its own knowledge; a recording knows only what was asked when it was made."""
+        return True
+
     def _process_environ(self, pid: Optional[int]) -> Dict[str, str]:
         raw = decode(self.read_bytes("/proc/%s/environ" % pid))
         return dict(item.split("=", 1) for item in raw.split("\0") if "=" in item)

@@ -46,9 +46,7 @@ class Recorded(Host):
     def read_bytes(self, path: str, limit: int = DEFAULT_LIMIT) -> bytes:
         try:
             real = self._tree.resolve(path)
-            recorded = self._meta.get("errors", {}).get(real)
-            if recorded:
-                raise OSError(int(recorded), os.strerror(int(recorded)))
+            self._refuse(real)
             content = self._tree.read(real, limit + 1)
         except OSError as error:
             raise error_of(path, error) from None
@@ -56,9 +54,17 @@ class Recorded(Host):
             raise TooLarge(path, limit, content)
         return content
 
+    def _refuse(self, real: str, but: int = 0) -> None:
+        """Raises the OSError that stood there when it was recorded, except the number `but`."""
+        number = self._meta.get("errors", {}).get(real)
+        if number and number != but:
+            raise OSError(int(number), os.strerror(int(number)))
+
     def list(self, path: str) -> List[str]:
         try:
-            told = self._meta.get("listed", {}).get(self._tree.resolve(path), ())
+            real = self._tree.resolve(path)
+            self._refuse(real, errno.EISDIR)
+            told = self._meta.get("listed", {}).get(real, ())
             return sorted({*self._tree.list(path), *told})
         except OSError as error:
             raise error_of(path, error) from None
@@ -85,6 +91,9 @@ class Recorded(Host):
             raise error_of(path, error) from None
         mode = int(str(self._meta.get("modes", {}).get(path, "444")), 8)
         return Stat(kind, mode, 0, 0, size)
+
+    def sought(self, path: str) -> bool:
+        return path in self._meta.get("stat", {})
 
     def space(self, path: str) -> Space:
         told = self._answer("space", path)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import pytest
 
-from ncdiag.host import Absent, Host, Recorded
+from ncdiag.host import Absent, Host, Recorded, Unreadable
 from ncdiag.record import Recorder
 from ncdiag.tree import open_tree
 
@@ -27,3 +28,22 @@ def test_names_that_were_only_listed(tmp_path: Path, form: str) -> None:
     assert again.read(str(folder / "read.me")) == "text\n"
     with pytest.raises(Absent):
         again.read(str(folder / "libibverbs.so.1"))
+
+
+class Closed(Host):
+    """A machine with a folder that may not be listed."""
+
+    def list(self, path: str) -> list[str]:
+        raise Unreadable(path, "Permission denied", errno.EACCES)
+
+
+def test_a_folder_that_could_not_be_listed_is_not_one_that_is_not_there(tmp_path: Path) -> None:
+    recorder = Recorder(Closed())
+    assert not recorder.exists("/nowhere/at/all")
+    with pytest.raises(Unreadable):
+        recorder.names("/sys/class/infiniband")
+    recorder.save(str(tmp_path / "tree"))
+    again = Recorded(open_tree(str(tmp_path / "tree")))
+    with pytest.raises(Unreadable):
+        again.names("/sys/class/infiniband")
+    assert again.sought("/nowhere/at/all") and not again.sought("/nowhere/else")

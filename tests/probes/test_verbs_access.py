@@ -53,3 +53,22 @@ def test_devices_that_were_not_read_are_not_none() -> None:
     facts = {"folder": True, "nodes": {}, "library": None, "providers": [], "searched": True}
     (finding,) = plain_judged("verbs-access", {"a": facts})
     assert finding.status.value == "unknown"
+
+
+def test_a_recorded_container_without_devices() -> None:
+    """`collect --record` looked for /dev/infiniband and found none: that is no gap in the recording."""
+    node = machine(nodes=0)
+    node.tree.folders.pop("/dev/infiniband", None)
+    node.meta["stat"]["/dev/infiniband"] = 2
+    (finding,) = graver(judged("verbs-access", node))
+    assert finding.status.value == "fail" and "does not exist" in finding.summary
+
+
+def test_devices_that_no_program_can_open() -> None:
+    node = machine()
+    node.card("mlx5_1", "0000:11:00.0")
+    del node.tree.files["/sys/class/infiniband_verbs/uverbs1/ibdev"]
+    (finding,) = graver(judged("verbs-access", node))
+    assert (finding.cause, finding.observed) == ("rdma-unavailable", ["mlx5_1"]) and "ib_uverbs" in (
+        finding.remedy or ""
+    )
