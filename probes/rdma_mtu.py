@@ -78,6 +78,8 @@ class Seen(TypedDict):
     layer: str
     active: int
     shown: str  # `1024 (eth2 has 1500)`
+    netdev: Optional[str]  # the interface below
+    bytes: Optional[int]  # its MTU
 
 
 def judge(snapshot: Snapshot) -> Iterator[Finding]:
@@ -109,7 +111,17 @@ def _of(node: str, facts: Facts, one: machine.UsedPort) -> Optional[Seen]:
     if active is None:
         return None
     layer = one.port["link_layer"] or "Unknown"
-    return {"node": node, "port": one.name, "layer": layer, "active": active, "shown": f"{active}{below}"}
+    shown = f"{active}{below}"
+    size = facts["netdevs"].get(netdev) if netdev and below else None
+    return {
+        "node": node,
+        "port": one.name,
+        "layer": layer,
+        "active": active,
+        "shown": shown,
+        "netdev": netdev,
+        "bytes": size,
+    }
 
 
 def _compared(seen: List[Seen]) -> Iterator[Finding]:
@@ -134,11 +146,18 @@ def _compared(seen: List[Seen]) -> Iterator[Finding]:
                     observed=one["active"],
                     expected=usual,
                     cause="mtu-mismatch",
-                    remedy=(
-                        "set the interface and its switch port to the MTU of the others (9000 for 4096); check the path with "
-                        "ping -M do -s 8972"
-                    ),
+                    remedy=_remedy(one, next(other for other in alike if other["active"] == usual)),
                 )
+
+
+def _remedy(odd: Seen, usual: Seen) -> str:
+    if odd["netdev"] is None or usual["bytes"] is None:
+        return f"give the port the MTU of the others, {usual['active']}: by the subnet manager, or by the interface and its switch port"
+    wanted = usual["bytes"]
+    return (
+        f"ip link set {odd['netdev']} mtu {wanted} on {odd['node']}, and the same on its switch port; check the path with "
+        f"ping -M do -s {wanted - 28} to a peer"
+    )
 
 
 PROBE = Probe(

@@ -42,12 +42,19 @@ def judge(snapshot: Snapshot) -> Iterator[Finding]:
             )
             continue
         problems = [finding for located in own for finding in _port_findings(located, own, active, len(nodes))]
+        problems += _without_ports(node, facts)
         yield from problems
         yield from _together(node, own)
         if not any(finding.status.severity > 1 for finding in problems):
             count = sum(port["state"] == "ACTIVE" for _, _, port in own)
             if count:
                 yield ok(f"{counted(count, 'RDMA port')} ACTIVE ({_rates(own)})", node, source=CLASS, observed=count)
+
+
+def _without_ports(node: str, facts: Facts) -> Iterator[Finding]:
+    bare = [device["name"] for device in facts["devices"] if not device["ports"]]
+    if bare:
+        yield unknown(f"the ports of {', '.join(bare[:8])} cannot be read", node, source=f"{CLASS}/*/ports")
 
 
 _MISSING = (
@@ -114,6 +121,22 @@ def _port_findings(located: Located, own: List[Located], active: Active, nodes: 
         yield unknown(f"{name}: its state cannot be read", node, source=source, device=device["name"])
     elif port["state"] != "ACTIVE":
         yield _down(located, name, source, own, active, nodes)
+    elif device["node_type"] == "RNIC":
+        yield warn(
+            f"{name}: an iWARP device; NCCL connects by queue pairs of its own, which iWARP refuses (ibv_modify_qp fails)",
+            node,
+            source=f"{CLASS}/{device['name']}/node_type",
+            device=device["name"],
+            observed="RNIC",
+            expected="CA",
+            cause="ib-qp-setup-failed",
+            remedy=f"switch the card to RoCE (irdma: devlink dev param set <card> name enable_roce value true cmode driverinit), or "
+            f"leave it out with NCCL_IB_HCA=^{device['name']}",
+        )
+    elif port["link_layer"] is None:
+        yield unknown(
+            f"{name}: its link layer cannot be read", node, source=f"{source}/link_layer", device=device["name"]
+        )
     else:
         yield from _slow(located, name, source, active)
         if port["link_layer"] == "InfiniBand" and port["sm_lid"] == "0x0":
@@ -132,6 +155,8 @@ def _down(located: Located, name: str, source: str, own: List[Located], active: 
     node, device, port = located
     state = f"{port['state']}, {port['phys_state'] or 'physical state not given'}"
     remedy = _REMEDIES.get(port["phys_state"] or "", "see ibstat and the switch port; replace cable or optics")
+    if port["phys_state"] == "LinkUp" and port["link_layer"] == "Ethernet":
+        remedy = f"see that {' and '.join(port['netdevs'][:2]) or 'its interface'} is up and has a carrier (ip -br link), and the kernel log"
     if port["phys_state"] == "Disabled":
         remedy = _switch_on(device, port)
     siblings = [one for one in own if one[2] is not port and one[1]["board"] == device["board"]]
@@ -141,9 +166,14 @@ def _down(located: Located, name: str, source: str, own: List[Located], active: 
         return made(f"{name}: {text}", node, source=source, device=device["name"], observed=state, expected="ACTIVE",
                     cause="ib-link-or-hca-fault", remedy=remedy)  # fmt: skip
 
-    if port["state"] == "INIT" and port["link_layer"] == "InfiniBand":
+    if port["state"] in ("INIT", "ARMED") and port["link_layer"] == "InfiniBand":
         manager = "start a subnet manager (opensm, or the switch's own) on that fabric; check with sminfo"
-        return bad(fail, "the link is up, but no subnet manager has configured it (INIT)", manager)
+        done = (
+            "no subnet manager has configured it"
+            if port["state"] == "INIT"
+            else "its subnet manager has not activated it"
+        )
+        return bad(fail, f"the link is up, but {done} ({port['state']})", manager)
     if (device["name"], port["number"]) in active.names:
         return bad(fail, f"{state}; it is ACTIVE on other nodes")
     if nodes == 1 and up and up >= len(siblings) - 1:
@@ -194,18 +224,21 @@ def _slow(located: Located, name: str, source: str, active: Active) -> Iterator[
 def _together(node: str, ports: List[Located]) -> Iterator[Finding]:
     """What the active ports of one node are as a set."""
     up = [(device, port) for _, device, port in ports if port["state"] == "ACTIVE"]
-    layers = sorted({port["link_layer"] or "Unknown" for _, port in up})
+    layers = sorted({port["link_layer"] for _, port in up if port["link_layer"]})
     if {"InfiniBand", "Ethernet"} <= set(layers):
         of = {layer: [device["name"] for device, port in up if port["link_layer"] == layer] for layer in layers}
+        shown = "; ".join(f"{layer} {', '.join(names[:8])}" for layer, names in of.items())
         yield warn(
-            f"InfiniBand and Ethernet ports together: {of}; NCCL takes both unless NCCL_IB_HCA names one kind",
+            f"InfiniBand and Ethernet ports together: {shown}; NCCL takes both unless NCCL_IB_HCA names one kind",
             node,
             source=f"{CLASS}/*/ports/*/link_layer",
             observed=of,
             cause="mixed-hca-fabrics",
             remedy="set NCCL_IB_HCA to the devices of the one fabric that joins the nodes",
         )
-    other = sorted({device["name"] for device, port in up if port["link_layer"] not in ("InfiniBand", "Ethernet")})
+    other = sorted(
+        {device["name"] for device, port in up if port["link_layer"] not in ("InfiniBand", "Ethernet", None)}
+    )
     if other and not set(layers) & {"InfiniBand", "Ethernet"}:
         kinds = sorted({device["driver"] or "unknown driver" for device, _ in up})
         yield skip(

@@ -40,6 +40,7 @@ class Table(TypedDict):
     slots: int  # size of the table
     entries: List[Entry]
     unread: int  # slots whose GID could not be read
+    types: Optional[bool]  # gid_attrs/types can be listed; None: facts of an older ncdiag
     changed: List[int]  # slots that held something else WINDOW_S later
 
 
@@ -88,7 +89,15 @@ def _table(host: Host, device: str, port: int, base: str) -> Table:
         if int(address):
             kind, netdev = word(host, f"{base}/gid_attrs/types/{index}"), word(host, f"{base}/gid_attrs/ndevs/{index}")
             entries.append({"index": index, "gid": text, "type": kind or None, "netdev": netdev or None})
-    return {"device": device, "port": port, "slots": len(slots), "entries": entries, "unread": unread, "changed": []}
+    return {
+        "device": device,
+        "port": port,
+        "slots": len(slots),
+        "entries": entries,
+        "unread": unread,
+        "types": bool(names(host, f"{base}/gid_attrs/types")),
+        "changed": [],
+    }
 
 
 def as_gids(table: Table) -> List[gids.Gid]:
@@ -129,7 +138,12 @@ def _port(snapshot: Snapshot, node: str, name: str, table: Table, choice: gids.C
     by = f"NCCL {dotted(version)}" if version else f"NCCL (taken for {dotted(NEWEST_READ)} or near)"
     how = {"set": "NCCL_IB_GID_INDEX sets", "default": f"{by} takes by default", "automatic": f"{by} finds"}[choice.how]
     what = f"{name}: {how} index {choice.index} ({choice.gid or 'empty'})"
-    if choice.problems:
+    gap = _gap(table)
+    if gap and (choice.problems or choice.doubts or not table["entries"]):
+        yield unknown(
+            f"{name}: {gap}", node, source=source, device=table["device"], remedy="run it as root on the node itself"
+        )
+    elif choice.problems:
         better = gids.recommend(as_gids(table))
         grave = choice.gid is None or choice.gid.empty or better is None
         made = fail if grave and choice.how != "automatic" else warn
@@ -147,6 +161,17 @@ def _port(snapshot: Snapshot, node: str, name: str, table: Table, choice: gids.C
         yield unknown(f"{what}, but {choice.doubts[0]}", node, source=source, device=table["device"], remedy=_VISIBLE)
     else:
         yield ok(what, node, source=source, device=table["device"], observed=choice.index)
+
+
+def _gap(table: Table) -> Optional[str]:
+    """What was not read of the table; then an empty slot may be a filled one."""
+    if not table["slots"]:
+        return "its GID table cannot be read"
+    if table["unread"]:
+        return f"{table['unread']} of {table['slots']} slots of its GID table cannot be read"
+    if table["entries"] and table.get("types") is False:
+        return "the types of its GIDs cannot be read"
+    return None
 
 
 _VISIBLE = "run the container with the host's network, or with its own RDMA device (netns exclusive)"
@@ -182,8 +207,8 @@ def _families(chosen: List[Chosen]) -> Iterator[Finding]:
     """IPv4 on one node and IPv6 or link-local on another cannot connect."""
     kinds: Dict[str, Dict[str, None]] = {}
     for node, _, choice in chosen:
-        if choice.gid is not None and not choice.gid.empty:
-            kinds.setdefault(f"{choice.gid.family} RoCE v{choice.gid.roce or '?'}", {})[node] = None
+        if choice.gid is not None and not choice.gid.empty and choice.gid.roce is not None:
+            kinds.setdefault(f"{choice.gid.family} RoCE v{choice.gid.roce}", {})[node] = None
     if len(kinds) < 2 or len({node for nodes in kinds.values() for node in nodes}) < 2:
         return
     usual = max(kinds, key=lambda kind: len(kinds[kind]))

@@ -54,3 +54,12 @@ def test_infiniband_with_the_tool() -> None:
     )
     assert parse_devinfo(text)["mlx5_7:1"] == 4096
     assert statuses(judged("rdma-mtu", eight_rails().command("ibv_devinfo -v", text))) == ["ok"]
+
+
+def test_the_remedy_names_the_interface_and_the_mtu_of_the_others() -> None:
+    nodes = [Machine(name) for name in "abc"]
+    for node in nodes:
+        node.card("mlx5_0", "0000:10:00.0", layer="Ethernet", netdev="eth2", mtu=9000 if node is nodes[1] else 1500)
+    (finding,) = graver(judged("rdma-mtu", *nodes))
+    assert finding.where["node"] == "b" and "ip link set eth2 mtu 1500 on b" in (finding.remedy or "")
+    assert "-s 1472" in (finding.remedy or "")

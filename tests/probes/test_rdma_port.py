@@ -128,3 +128,30 @@ def test_a_port_that_is_switched_off_is_named_as_it_is_typed() -> None:
     (finding,) = graver(judged("rdma-port", one))
     assert (finding.remedy or "").startswith("the port is switched off: ibportstate -C mlx5_1 ")
     assert (finding.remedy or "").endswith(" 1 enable")
+
+
+@pytest.mark.parametrize(("state", "words"), [("2: INIT", "has configured it"), ("3: ARMED", "has not activated it")])
+def test_a_link_that_waits_for_its_subnet_manager(state: str, words: str) -> None:
+    (finding,) = graver(judged("rdma-port", Machine().card("mlx5_0", "0000:10:00.0", state=state)))
+    assert finding.status.value == "fail" and words in finding.summary and "subnet manager" in (finding.remedy or "")
+
+
+def test_a_roce_port_whose_link_is_up_needs_no_other_cable() -> None:
+    machine = Machine().card("mlx5_0", "0000:10:00.0", layer="Ethernet", netdev="eth2", state="2: INIT")
+    (finding,) = graver(judged("rdma-port", machine))
+    assert "eth2" in (finding.remedy or "") and "cable" not in (finding.remedy or "")
+
+
+def test_iwarp_is_no_roce() -> None:
+    machine = Machine().card("irdma0", "0000:10:00.0", layer="Ethernet", netdev="eth2")
+    machine.file("/sys/devices/pci0000:10/0000:10:00.0/infiniband/irdma0/node_type", "4: RNIC")
+    (finding,) = graver(judged("rdma-port", machine))
+    assert finding.cause == "ib-qp-setup-failed" and "enable_roce" in (finding.remedy or "")
+
+
+def test_a_link_layer_or_ports_that_cannot_be_read_are_unknown() -> None:
+    assert statuses(judged("rdma-port", Machine().card("mlx5_0", "0000:10:00.0", layer=""))) == ["unknown"]
+    bare = Machine().file("/sys/devices/mlx5_0/node_type", "1: CA")
+    bare.tree.add_link("/sys/class/infiniband/mlx5_0", "/sys/devices/mlx5_0")
+    (finding,) = judged("rdma-port", bare)
+    assert finding.status.value == "unknown" and "mlx5_0" in finding.summary

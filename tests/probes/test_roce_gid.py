@@ -117,3 +117,33 @@ def test_indexes_that_carried_a_connection(tree: str, indexes: list[int]) -> Non
     probes = load()
     node = collect(Recorded(open_tree(str(TREES / f"{tree}.tar.gz")), tree), probes.sources(["roce-gid"]))
     assert [finding.observed for finding in check(Snapshot({tree: node}), probes.chosen(["roce-gid"]))] == indexes
+
+
+PORT = "/sys/devices/pci0000:10/0000:10:00.0/infiniband/mlx5_0/ports/1"
+
+
+def without(machine: Machine, folder: str) -> Machine:
+    for path in [path for path in machine.tree.files if path.startswith(folder)]:
+        del machine.tree.files[path]
+    for path in [path for path in machine.tree.folders if path.startswith(folder)]:
+        del machine.tree.folders[path]
+    machine.tree.folders[folder.rpartition("/")[0]].pop(folder.rpartition("/")[2], None)
+    return machine
+
+
+@pytest.mark.parametrize("folder", ["gids", "gid_attrs/types"])
+def test_a_table_that_is_not_there_is_not_empty(folder: str) -> None:
+    (finding,) = judged("roce-gid", without(roce(), f"{PORT}/{folder}"))
+    assert finding.status.value == "unknown" and "cannot be read" in finding.summary
+
+
+def test_slots_that_may_not_be_read_are_not_empty() -> None:
+    machine = roce()
+    machine.meta["errors"] = {path: 13 for path in machine.tree.files if path.startswith(f"{PORT}/gids/")}
+    (finding,) = judged("roce-gid", machine)
+    assert finding.status.value == "unknown" and "4 of 4 slots" in finding.summary
+
+
+def test_types_that_were_not_read_make_no_other_family() -> None:
+    found = judged("roce-gid", roce("a"), without(roce("b"), f"{PORT}/gid_attrs/types"))
+    assert statuses(found) == ["ok", "unknown"]
