@@ -72,6 +72,15 @@ def judge(snapshot: Snapshot) -> Iterator[Finding]:
             yield skip("no NVIDIA driver on this node", node, source="/sys/module/nvidia")
         elif not any(True for _ in machine.ports(snapshot, node)):
             yield skip("no RDMA device on this node", node, source="/sys/class/infiniband")
+        elif all(
+            one.port["link_layer"] not in ("InfiniBand", "Ethernet", None) for one in machine.ports(snapshot, node)
+        ):
+            yield skip(
+                "the RDMA devices are neither InfiniBand nor RoCE: their network plugin has a way of its own (EFA: its driver, "
+                "FI_EFA_USE_DEVICE_RDMA)",
+                node,
+                source="/sys/class/infiniband/*/ports/*/link_layer",
+            )
         else:
             yield from _node(snapshot, node, facts)
 

@@ -9,6 +9,7 @@ Source: nvidia-smi nvlink, fabric state in nvidia-smi -q -x; NVIDIA Fabric Manag
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from typing import Any, Dict, Iterator, List, Mapping, Optional, TypedDict
 
@@ -127,15 +128,17 @@ def _fabric(snapshot: Snapshot, node: str, gpus: List[Mapping[str, Any]], own: M
             False: "nv-fabricmanager does not run",
             None: "processes cannot be seen",
         }[own["manager"]]
+        outside = any(_in_cluster(gpu) or _RACK.search(gpu["name"]) for gpu in gpus)
         made = fail if len(gpus) > 1 else warn  # a single GPU handed into a virtual machine works without
         yield made(
-            f"the NVSwitch fabric is not up on {len(bad)} of {counted(len(gpus), 'GPU')}: {state}; {manager}",
+            f"the NVSwitch fabric is not up on {len(bad)} of {counted(len(gpus), 'GPU')}: {state}; "
+            f"{'its manager runs on the switch trays' if outside else manager}",
             node,
             source="nvidia-smi -q -x (fabric)",
             observed=state,
             expected="Completed, Success",
             cause="fabric-manager-not-running",
-            remedy="systemctl start nvidia-fabricmanager (the same version as the driver); see /var/log/fabricmanager.log",
+            remedy=_ON_TRAYS if outside else _HERE,
         )
     elif (
         switches
@@ -152,6 +155,15 @@ def _fabric(snapshot: Snapshot, node: str, gpus: List[Mapping[str, Any]], own: M
             cause="fabric-manager-not-running",
             remedy="systemctl enable --now nvidia-fabricmanager (the same version as the driver)",
         )
+
+
+_RACK = re.compile(r"\bGB\d{3}\b")
+"""GPUs whose NVSwitches stand in trays of their own."""
+_HERE = "systemctl start nvidia-fabricmanager (the same version as the driver); see /var/log/fabricmanager.log"
+_ON_TRAYS = (
+    "see the fabric manager on the NVLink switch trays (nv show sdn, or NMX-C) and whether this node is in its partition; a node that "
+    "joined after it has to be rebooted, or its GPUs reset"
+)
 
 
 def _inside(snapshot: Snapshot, node: str) -> bool:

@@ -61,3 +61,11 @@ def test_distance_and_level() -> None:
 def test_where_it_does_not_apply() -> None:
     assert statuses(judged("gpudirect", Machine())) == ["skip"]
     assert statuses(judged("gpudirect", Machine().driver())) == ["skip"]
+
+
+def test_efa_has_a_way_of_its_own() -> None:
+    node = with_gpus(Machine().driver(open_modules=False), ["0000:13:00.0"])
+    node.gpu("0000:13:00.0", numa=0)
+    node.card("rdmap0s31", "0000:14:00.0", layer="Unspecified", board="", driver="efa", vendor="0x1d0f")
+    (finding,) = judged("gpudirect", node)
+    assert finding.status.value == "skip" and "EFA" in finding.summary

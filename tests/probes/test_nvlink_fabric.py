@@ -65,3 +65,14 @@ def test_imex() -> None:
     assert not graver(judged("nvlink-fabric", ready("a"), ready("b")))
     findings = graver(judged("nvlink-fabric", ready("a"), ready("b"), ready("c", clique="1")))
     assert [finding.where["node"] for finding in findings] == ["c"]
+
+
+def test_a_rack_has_its_fabric_manager_on_the_switch_trays() -> None:
+    (finding,) = graver(
+        judged(
+            "nvlink-fabric",
+            machine(odd={place: {"name": "NVIDIA GB200"} for place in range(8)}, fabric=("In Progress", "N/A")),
+        )
+    )
+    assert finding.cause == "fabric-manager-not-running" and "switch trays" in (finding.remedy or "")
+    assert "systemctl" not in (finding.remedy or "")
