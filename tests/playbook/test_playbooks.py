@@ -113,6 +113,22 @@ def test_no_sentence_is_cut_by_a_comment(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", names())
+def test_no_word_is_broken_where_a_line_ends(name: str) -> None:
+    """A folded YAML value has a blank there: `--distributed- executor-backend` is no option."""
+    text = (ROOT / "playbooks" / f"{name}.yaml").read_text()
+    assert not re.search(r"\S[-/=]\n +(?!- )", text)
+
+
+def test_what_a_remedy_replaces_can_come_back() -> None:
+    """A rule goes before the drop, a broken file is kept, localhost keeps its line, and an old setting is written down first."""
+    told = {(name, step.id): step for name in names() for step in load(name).steps if isinstance(step, RemedyStep)}
+    assert "nft insert rule" in told["bootstrap-blocked-firewall", "open"].remedy
+    assert told["weights-corrupt", "fetch"].remedy.startswith("Move that shard aside")
+    assert "localhost must stay" in told["hostname-resolves-to-loopback", "hosts-line"].remedy
+    assert "write them down first" in told["roce-lossless-missing", "pfc"].undo
+
+
+@pytest.mark.parametrize("name", names())
 def test_every_undo_is_a_command_that_can_be_typed_or_a_sentence(name: str) -> None:
     """OLD_VALUE in capitals is filled in by the person; prose behind a command is what a hurried person types too."""
     prose = {"with", "of", "on", "the", "and", "again", "it", "that", "or", "none"}
