@@ -24,12 +24,12 @@ SHOWN = 4  # networks and ports that a summary names
 def judge(snapshot: Snapshot) -> Iterator[Finding]:
     networks: Dict[str, Dict[str, str]] = {}
     for node, _ in snapshot.each("roce-gid"):
-        taken, mine = _ports(snapshot, node), {}
-        for port, choice in taken.items():
-            network = _network(snapshot, node, choice)
+        chosen, mine = taken(snapshot, node), {}
+        for port, choice in chosen.items():
+            network = network_of(snapshot, node, choice)
             if network is not None:
                 mine[port] = network
-        if not taken:
+        if not chosen:
             yield skip("NCCL takes no RoCE port of this node", node, source=SOURCE)
         elif not mine:
             yield unknown("no RoCE port has a GID whose network is known", node, source=SOURCE)
@@ -41,7 +41,7 @@ def judge(snapshot: Snapshot) -> Iterator[Finding]:
         yield from _compared(networks)
 
 
-def _ports(snapshot: Snapshot, node: str) -> Dict[str, gids.Choice]:
+def taken(snapshot: Snapshot, node: str) -> Dict[str, gids.Choice]:
     """`mlx5_0:1` -> what NCCL takes there."""
     used = {one.name for one in machine.used_ports(snapshot, node)}
     environ, version = machine.values(snapshot, node), release(snapshot, node)
@@ -53,7 +53,7 @@ def _ports(snapshot: Snapshot, node: str) -> Dict[str, gids.Choice]:
     return found
 
 
-def _network(snapshot: Snapshot, node: str, choice: gids.Choice) -> Optional[str]:
+def network_of(snapshot: Snapshot, node: str, choice: gids.Choice) -> Optional[str]:
     """`192.0.2.0/24` of the interface that has the GID's address; None where that is not known, or link-local."""
     if choice.gid is None or not choice.gid.usable:
         return None
