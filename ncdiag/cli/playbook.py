@@ -23,7 +23,7 @@ from ncdiag.playbook.marks import PlaybookError
 from ncdiag.playbook.schema import RISKS, AskStep, Playbook, RemedyStep
 from ncdiag.playbook.words import HANG, in_words
 from ncdiag.report.console import plain
-from ncdiag.report.wrapped import wrapped
+from ncdiag.report.wrapped import markdown, wrapped
 from ncdiag.suggest import did_you_mean
 
 if TYPE_CHECKING:
@@ -228,7 +228,10 @@ def run_command(
     except (FleetError, PlaybookError) as error:
         raise click.UsageError(str(error)) from None
     record.others = _others(ranked, record, told)
-    text = json.dumps(redact.data(record.as_dict()), indent=1) if format_ == "json" else as_markdown(record)
+    if format_ == "json":
+        text = json.dumps(redact.data(record.as_dict()), indent=1)
+    else:
+        text = as_markdown(record) if output not in (None, "-") else markdown(as_markdown(record))
     write_result(text, output)
     if record.others and not obj["quiet"]:
         click.echo("\n  ".join([f"{len(record.others)} more, not walked:", *record.others]), err=True)
@@ -264,7 +267,13 @@ class Terminal:
 
 
 def _progress(quiet: bool) -> Callable[[str], None]:
-    return (lambda line: None) if quiet else (lambda line: click.echo(line.splitlines()[0], err=True))
+    return (lambda line: None) if quiet else (lambda line: click.echo(_headline(line), err=True))
+
+
+def _headline(line: str) -> str:
+    """A step's first line; what it would change stands in the record."""
+    first, *more = line.splitlines()
+    return wrapped(f"{first.removesuffix(':')} what the record shows" if more and first.endswith(":") else first, "  ")
 
 
 def _load(name: str, folder: Path | None) -> Playbook:

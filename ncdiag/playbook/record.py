@@ -139,16 +139,17 @@ def as_markdown(record: Record) -> str:
         f"- result: **{record.result}**, {_MEANS[record.result]}. {record.ended}",
         *(f"- not walked yet: `{command}`" for command in record.others),
         "",
-        "| step | looked at | outcome |",
-        "| --- | --- | --- |",
+        "## Steps",
+        "",
     ]
-    lines += [f"| {step.playbook}/{step.id} | {_cell(step.text)} | {_cell(_outcome(step))} |" for step in record.steps]
+    for step in record.steps:
+        lines += _step(step)
     todo = [step for step in record.steps if step.kind == "remedy"]
     if todo:
         lines += ["", "## Remedies", ""]
         for step in todo:
             lines += [
-                f"- **{step.outcome}**, risk {step.risk}: {step.text}",
+                f"- **{step.outcome}** {step.playbook}/{step.id}, risk {step.risk}: {step.text}",
                 f"  - undo: {step.undo}",
                 f"  - verify: {step.verify}",
             ]
@@ -159,9 +160,15 @@ def as_markdown(record: Record) -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _outcome(step: Taken) -> str:
-    """The outcome, of a command with what it means."""
-    return f"{step.outcome}: {step.note}" if step.kind == "run" and step.note else step.outcome
+def _step(step: Taken) -> list[str]:
+    """A list and no table: its lines can be broken where a terminal ends. A command's outcome has what it means below it;
+    remedies have a chapter of their own."""
+    name = f"- **{step.outcome}** {step.playbook}/{step.id}"
+    if step.kind == "remedy":
+        return [name]
+    return [f"{name}: {_one_line(step.text)}"] + [f"  - {_one_line(step.note)}"] * (
+        step.kind == "run" and step.note != ""
+    )
 
 
 def _note(note: str) -> list[str]:
@@ -183,5 +190,5 @@ def _evidence(step: Taken) -> list[str]:
     return lines
 
 
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|").replace("\n", " ")
+def _one_line(text: str) -> str:
+    return " ".join(text.split())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import textwrap
 
@@ -23,3 +24,19 @@ def wrapped(line: str, rest: str = "") -> str:
     return textwrap.fill(
         line, columns(), subsequent_indent=rest, break_long_words=False, break_on_hyphens=False, expand_tabs=False
     )
+
+
+_FENCE = re.compile(r"\s*(`{3,})")
+_ITEM = re.compile(r"\s*(?:- )?")
+
+
+def markdown(text: str) -> str:
+    """Its paragraphs and items as `wrapped` breaks lines; what is quoted between fences, and headings, as they are."""
+    lines, fence = [], ""
+    for line in text.split("\n"):
+        mark = _FENCE.match(line)
+        if mark and (not fence or mark[1] == fence):
+            fence = "" if fence else mark[1]
+        indent = " " * len(_ITEM.findall(line)[0])
+        lines.append(line if fence or mark or line.startswith("#") else wrapped(line, indent))
+    return "\n".join(lines)

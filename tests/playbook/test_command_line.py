@@ -50,6 +50,18 @@ def test_the_list_keeps_to_the_width_of_the_terminal(columns: int) -> None:
     assert narrow.split() == wide.split(), "nothing is lost"
 
 
+@pytest.mark.parametrize("columns", [60, 80])
+def test_the_record_keeps_to_the_width_of_the_terminal(columns: int) -> None:
+    """Headings and what commands answered stay whole, and in a pipe everything does."""
+    wide = ncdiag("playbook", "run", "clock-skew").stdout
+    narrow = ncdiag("playbook", "run", "clock-skew", env={"COLUMNS": str(columns)}).stdout
+    outside = [part for number, part in enumerate(narrow.split("\n```")) if number % 2 == 0]
+    lines = [line for part in outside for line in part.splitlines() if not line.startswith("#")]
+    assert max(map(len, lines)) <= columns
+    assert max(map(len, wide.splitlines())) > columns, "nothing was broken here"
+    assert "## Remedies" in narrow and "- **shown** clock-skew/step-clock, risk medium: If it runs" in wide
+
+
 def test_the_help_cuts_no_sentence() -> None:
     text = ncdiag("playbook", "--help", env={"COLUMNS": "200"}).stdout.partition("Commands:")[2]
     assert "..." not in text and "…" not in text

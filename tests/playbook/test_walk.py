@@ -258,7 +258,7 @@ def test_the_record_as_json_and_markdown(bench: Bench) -> None:
     text = as_markdown(record)
     assert text.startswith("# ncdiag playbook: Demo\n")
     assert "dry run, nothing was changed" in text
-    assert "| demo/flag | probe demo-flag | fail |" in text
+    assert "- **fail** demo/flag: probe demo-flag\n" in text
 
 
 def test_the_record_says_in_words_how_it_ended_and_what_was_seen(bench: Bench) -> None:
@@ -294,7 +294,7 @@ def test_a_command_says_what_its_answer_means(bench: Bench) -> None:
     (bench.books / "demo.yaml").write_text(BOOK.replace("[Linux]}", "[Minix]}\n    unmet: it is no Minix"))
     record = bench.walk()
     assert (record.steps[1].outcome, record.steps[1].note) == ("unmet", "it is no Minix")
-    assert "| unmet: it is no Minix |" in as_markdown(record)
+    assert "\n- **unmet** demo/kernel: uname -s\n  - it is no Minix\n" in as_markdown(record)
     (bench.books / "demo.yaml").write_text(
         BOOK.replace("    expect: {exit: 0, contains: [Linux]}\n    then: {unmet: stop}\n", "").replace(
             "[uname, -s]", "[cat, /proc/self/no-such-file]"
@@ -333,7 +333,7 @@ def test_evidence_cannot_break_out_of_the_ticket() -> None:
     taken = Taken("p", "s", "run", "x | y\n# no", "read", evidence=[Seen(("n",), "c", "```\n# heading\n````")])
     text = as_markdown(Record("p", "T", "local", False, "now", [taken]))
     assert "\n`````\n```\n# heading\n````\n`````\n" in text
-    assert "x \\| y # no" in text
+    assert "- **read** p/s: x | y # no\n" in text
 
 
 def test_a_long_answer_keeps_head_and_tail() -> None:
