@@ -58,10 +58,10 @@ def command(obj: dict[str, Any], paths: tuple[str, ...], every_rank: bool, forma
 
         from ncdiag import redact
         from ncdiag.model import SCHEMA
+        from ncdiag.report.run import now
 
-        text = json.dumps(
-            redact.data({"schema": SCHEMA, "command": "log", **facts.to_json(), "exit": int(code)}), indent=1
-        )
+        head = {"schema": SCHEMA, "command": "log", "run": now().as_dict()}
+        text = json.dumps(redact.data({**head, **facts.to_json(), "exit": int(code)}), indent=1)
     else:
         from ncdiag.report.nccl_log import log_as_text
 

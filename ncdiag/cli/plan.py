@@ -12,6 +12,7 @@ from ncdiag.cli.types import InputFile, Number
 from ncdiag.exits import Exit
 from ncdiag.report.console import plain
 from ncdiag.report.plan import render
+from ncdiag.report.run import now
 from ncdiag.sizing.config import ConfigError
 from ncdiag.sizing.gpus import Cluster, GpuError, parse_gpus
 from ncdiag.sizing.plan import KV_BYTES, Request, make_plan
@@ -92,7 +93,8 @@ def command(
     except (ConfigError, GpuError) as error:
         raise click.ClickException(plain(error)) from None  # one line, exit code 2
     code = {True: Exit.OK, False: Exit.FINDING}.get(plan["recommended"]["fits"], Exit.INCOMPLETE)
-    as_json = json.dumps({**plan, "exit": int(code)}, indent=2) + "\n"
+    head = {"schema": plan["schema"], "command": plan["command"], "run": now().as_dict()}
+    as_json = json.dumps({**head, **plan, "exit": int(code)}, indent=2) + "\n"
     write_result(as_json if format_ == "json" else render(plan), output)
     return code
 

@@ -187,9 +187,12 @@ def _not_read(snapshot: Snapshot, settings: ProbeSet, name: str) -> Iterator[Fin
 
 
 def _json(read: Read, findings: Sequence[Finding], code: Exit) -> str:
+    from ncdiag.report.run import now
+
     data = {
         "schema": SCHEMA,
         "command": "topo",
+        "run": now().as_dict(),
         "machines": [{"name": name, **as_data(shown)} for name, shown in read.machines],
         "graphs": [{"name": name, **graphs_as_data(graphs)} for name, graphs in read.graphs],
         "findings": [finding.as_dict() for finding in findings],

@@ -13,6 +13,7 @@ from ncdiag.model import SCHEMA, Finding, Snapshot
 from ncdiag.nccl.advice import ALL_NODES, Advice
 from ncdiag.nccl.recommend import NEEDS, for_node, to_unset
 from ncdiag.report.plain import one_line, plain
+from ncdiag.report.run import of_snapshot
 from ncdiag.report.wrapped import columns
 
 WIDTH = 110
@@ -145,10 +146,11 @@ def as_ray(snapshot: Snapshot, advice: Sequence[Advice], amiss: Sequence[Finding
 
 
 def as_json(snapshot: Snapshot, advice: Sequence[Advice], findings: Sequence[Finding] | None, code: int) -> str:
-    """`settings` with reasons, and `nodes`: what to set and unset on each; `findings` after a comparison."""
+    """`run`, `settings` with reasons, and `nodes`: what to set and unset on each; `findings` after a comparison."""
     data: dict[str, Any] = {
         "schema": SCHEMA,
         "command": "env",
+        "run": of_snapshot(snapshot).as_dict(),
         "nodes": list(snapshot.nodes),
         "settings": [one.as_dict() for one in advice],
         "environment": {

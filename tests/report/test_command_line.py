@@ -227,6 +227,34 @@ def test_results_say_when_and_where_they_were_found(tmp_path: Path) -> None:
     assert tree["at"] == "" and tree["host"]
 
 
+CAPTURED = ROOT / "tests" / "logs" / "gpu" / "healthy-p2p"
+TINY = {
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "vocab_size": 256,
+    "max_position_embeddings": 2048,
+    "torch_dtype": "bfloat16",
+}
+
+
+@pytest.mark.parametrize("command", ["env", "log", "topo", "plan"])
+def test_what_is_no_finding_says_when_and_where_it_was_read_too(tmp_path: Path, command: str) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(TINY))
+    rest = {
+        "env": ("--as", "json"),
+        "log": (CAPTURED / "rank0.log.gz", "--format", "json"),
+        "topo": (CAPTURED / "topology.xml", "--format", "json"),
+        "plan": (tmp_path, "--format", "json"),
+    }
+    data = json.loads(ncdiag(command, *rest[command]).stdout)
+    assert list(data)[:3] == ["schema", "command", "run"]
+    assert data["run"]["at"] and data["run"]["host"] == platform.node() and data["run"]["version"] == __version__
+
+
 def test_what_was_written_is_told_on_stderr(tmp_path: Path) -> None:
     snapshot, found, page = (tmp_path / name for name in ("a snapshot.json", "f.json", "f.html"))
     said = ncdiag("collect", "--only", "shm", "-o", snapshot)
