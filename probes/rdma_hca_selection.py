@@ -9,7 +9,8 @@ Source: NCCL user guide, NCCL_IB_HCA; src/misc/utils.cc (parseStringList, matchI
 
 from __future__ import annotations
 
-from typing import Dict, Iterator, List, Optional
+from collections import Counter
+from typing import Dict, Iterator, List, Optional, Set
 
 from ncdiag.model import Finding, Probe, Snapshot, fail, ok, skip, unknown, warn
 from ncdiag.nccl import hca, machine
@@ -24,21 +25,60 @@ MAX_PORTS = 32
 
 def judge(snapshot: Snapshot) -> Iterator[Finding]:
     counts: Dict[str, int] = {}
+    used: Dict[str, List[machine.UsedPort]] = {}
     for node, _ in snapshot.each("rdma-devices"):
         ports = [one.for_filter for one in machine.ports(snapshot, node)]
         if not ports:
             yield skip("no RDMA port on this node", node, source="/sys/class/infiniband")
             continue
         yield from _node(snapshot, node, settings(snapshot, node), ports)
-        counts[node] = len(machine.used_ports(snapshot, node))
+        used[node] = machine.used_ports(snapshot, node)
+        counts[node] = len(used[node])
     yield from uneven(
         fail,
         counts,
-        "NCCL takes {own} RDMA ports here and {others} on the other nodes",
+        "RDMA ports that NCCL takes: {own} here, {others} on the other nodes",
         source="/sys/class/infiniband and NCCL_IB_HCA",
         cause="hca-mismatch-between-nodes",
         remedy="bring the missing port up, or set NCCL_IB_HCA on every node to the ports that all have",
     )
+    yield from uneven(
+        fail,
+        {node: layers.pop() for node, layers in _layers(used).items() if len(layers) == 1},
+        "NCCL takes {own} ports here and {others} on the other nodes; they cannot connect",
+        source="/sys/class/infiniband/*/ports/*/link_layer",
+        cause="mixed-hca-fabrics",
+        remedy="name the devices of one fabric on every node with NCCL_IB_HCA, or use nodes of one fabric",
+    )
+    yield from _unlike(used)
+
+
+def _layers(used: Dict[str, List[machine.UsedPort]]) -> Dict[str, Set[str]]:
+    """Of each node; one with both is what the probe rdma-port warns of."""
+    return {node: {str(one.port["link_layer"]) for one in ports} for node, ports in used.items()}
+
+
+def _unlike(used: Dict[str, List[machine.UsedPort]]) -> Iterator[Finding]:
+    """Nodes with cards of another kind and speed; cards of one kind are compared by the probe rdma-port."""
+    speeds = {
+        node: ", ".join(f"{counted(times, 'port')} of {rate:g} Gb/s" for rate, times in sorted(found.items()))
+        for node, ports in used.items()
+        for found in [Counter(one.port["rate_gbits_s"] for one in ports if one.port["rate_gbits_s"])]
+        if found
+    }
+    boards = {node: {one.device["board"] for one in ports} for node, ports in used.items()}
+    if (
+        len({frozenset(found) for found in boards.values()}) > 1
+        and len({len(ports) for ports in used.values() if ports}) == 1
+    ):
+        yield from uneven(
+            warn,
+            speeds,
+            "the cards have {own} here, {others} on the other nodes: the slowest sets the pace",
+            source="/sys/class/infiniband/*/{board_id,ports/*/rate}",
+            cause="hca-mismatch-between-nodes",
+            remedy="use nodes with cards of one kind for one engine",
+        )
 
 
 def _node(

@@ -176,11 +176,12 @@ def _down(located: Located, name: str, source: str, own: List[Located], active: 
         return bad(fail, f"the link is up, but {done} ({port['state']})", manager)
     if (device["name"], port["number"]) in active.names:
         return bad(fail, f"{state}; it is ACTIVE on other nodes")
-    if nodes == 1 and up and up >= len(siblings) - 1:
+    if nodes == 1 and up and up >= len(siblings) - 1 and not device["virtual"]:
         return bad(warn, f"{state}, while {counted(up, 'other port')} of that kind {'is' if up == 1 else 'are'} ACTIVE")
     if not active.names:
         return bad(warn, f"{state}, and no other port is ACTIVE: NCCL will use sockets")
-    where = "on every node" if nodes > 1 else "and so are others of its kind"
+    alone = "a virtual function that nobody uses" if device["virtual"] else "and so are others of its kind"
+    where = "on every node" if nodes > 1 else alone
     return skip(f"{name}: {state} {where}: not in use", node, source=source, device=device["name"])
 
 

@@ -121,7 +121,8 @@ def judge(snapshot: Snapshot) -> Iterator[Finding]:
             choice = _choice(snapshot, node, table)
             name = f"{table['device']}:{table['port']}"
             chosen.append((node, name, choice))
-            yield from _port(snapshot, node, name, table, choice)
+            others = any(gids.recommend(as_gids(one)) for one in mine if one is not table)
+            yield from _port(snapshot, node, name, table, choice, others)
             yield from _moving(node, name, table)
     yield from _families(chosen)
     yield from _forced(snapshot, chosen)
@@ -132,7 +133,10 @@ def _choice(snapshot: Snapshot, node: str, table: Table) -> gids.Choice:
     return gids.choose(as_gids(table), "Ethernet", environ, version)
 
 
-def _port(snapshot: Snapshot, node: str, name: str, table: Table, choice: gids.Choice) -> Iterator[Finding]:
+def _port(
+    snapshot: Snapshot, node: str, name: str, table: Table, choice: gids.Choice, others: bool
+) -> Iterator[Finding]:
+    """`others`: another port of the node has a routable address."""
     source = f"{CLASS}/{table['device']}/ports/{table['port']}/gids"
     version = release(snapshot, node)
     by = f"NCCL {dotted(version)}" if version else f"NCCL (taken for {dotted(NEWEST_READ)} or near)"
@@ -155,7 +159,7 @@ def _port(snapshot: Snapshot, node: str, name: str, table: Table, choice: gids.C
             observed={"index": choice.index, "gid": str(choice.gid or "empty")},
             expected=None if better is None else {"index": better.index, "gid": str(better)},
             cause="roce-gid-wrong",
-            remedy=_remedy(choice, better, table),
+            remedy=_remedy(choice, better, table) + (_LEFT_OUT % table["device"] if others and better is None else ""),
         )
     elif choice.doubts:
         yield unknown(f"{what}, but {choice.doubts[0]}", node, source=source, device=table["device"], remedy=_VISIBLE)
@@ -174,6 +178,7 @@ def _gap(table: Table) -> Optional[str]:
     return None
 
 
+_LEFT_OUT = "; or, if it is not meant for NCCL, leave it out on all nodes: NCCL_IB_HCA=^=%s"
 _VISIBLE = "run the container with the host's network, or with its own RDMA device (netns exclusive)"
 
 
@@ -209,12 +214,13 @@ def _families(chosen: List[Chosen]) -> Iterator[Finding]:
     for node, _, choice in chosen:
         if choice.gid is not None and not choice.gid.empty and choice.gid.roce is not None:
             kinds.setdefault(f"{choice.gid.family} RoCE v{choice.gid.roce}", {})[node] = None
-    if len(kinds) < 2 or len({node for nodes in kinds.values() for node in nodes}) < 2:
+    everybody = {node for nodes in kinds.values() for node in nodes}
+    if len(kinds) < 2 or len(everybody) < 2:
         return
     usual = max(kinds, key=lambda kind: len(kinds[kind]))
     for kind, nodes in kinds.items():
         for node in nodes:
-            if kind != usual:
+            if kind != usual and len(nodes) < len(everybody):  # what every node has is no difference between them
                 yield fail(
                     f"NCCL takes a GID of kind {kind} here, {usual} on most nodes; they cannot connect",
                     node,

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from ncdiag.model import Plan
@@ -74,3 +76,22 @@ def test_port_without_a_number_before_2_30_7() -> None:
 def test_nothing_to_select() -> None:
     assert statuses(judged("rdma-hca-selection", Machine())) == ["skip"]
     assert statuses(judged("rdma-hca-selection", eight_rails(down=range(8)))) == ["skip"]
+
+
+def four(name: str, **card: Any) -> Machine:
+    machine = Machine(name)
+    for number in range(4):
+        machine.card(f"mlx5_{number}", f"0000:1{number}:00.0", **card)
+    return machine
+
+
+def test_a_node_of_another_fabric() -> None:
+    (finding,) = graver(judged("rdma-hca-selection", four("a"), four("b"), four("c", layer="Ethernet")))
+    assert (finding.cause, finding.where["node"]) == ("mixed-hca-fabrics", "c") and "Ethernet" in finding.summary
+
+
+def test_a_node_with_slower_cards_of_another_kind() -> None:
+    slow = {"rate": "200 Gb/sec (4X HDR)", "board": "MT_0000000223"}
+    (finding,) = graver(judged("rdma-hca-selection", four("a"), four("b"), four("c", **slow)))
+    assert (finding.status.value, finding.where["node"]) == ("warn", "c") and "200 Gb/s here" in finding.summary
+    assert not graver(judged("rdma-hca-selection", four("a"), four("b"), four("c", board="DEL0000000036")))

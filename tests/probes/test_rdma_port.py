@@ -155,3 +155,12 @@ def test_a_link_layer_or_ports_that_cannot_be_read_are_unknown() -> None:
     bare.tree.add_link("/sys/class/infiniband/mlx5_0", "/sys/devices/mlx5_0")
     (finding,) = judged("rdma-port", bare)
     assert finding.status.value == "unknown" and "mlx5_0" in finding.summary
+
+
+def test_a_virtual_function_that_nobody_uses() -> None:
+    machine = (
+        Machine().card("mlx5_0", "0000:10:00.0").card("mlx5_1", "0000:10:00.1", state="1: DOWN", phys="3: Disabled")
+    )
+    folder = machine.tree.links["/sys/bus/pci/devices/0000:10:00.1"]
+    machine.tree.add_link(f"{folder}/physfn", machine.tree.links["/sys/bus/pci/devices/0000:10:00.0"])
+    assert statuses(judged("rdma-port", machine)) == ["ok", "skip"]

@@ -147,3 +147,14 @@ def test_slots_that_may_not_be_read_are_not_empty() -> None:
 def test_types_that_were_not_read_make_no_other_family() -> None:
     found = judged("roce-gid", roce("a"), without(roce("b"), f"{PORT}/gid_attrs/types"))
     assert statuses(found) == ["ok", "unknown"]
+
+
+def test_a_port_without_address_on_every_node_is_no_difference_between_them() -> None:
+    nodes = [roce(name).card("mlx5_1", "0000:11:00.0", layer="Ethernet", netdev="eth3", gids=(LINK,)) for name in "ab"]
+    found = graver(judged("roce-gid", *nodes))
+    assert [finding.where["device"] for finding in found] == ["mlx5_1", "mlx5_1"]
+    assert all("NCCL_IB_HCA=^=mlx5_1" in (finding.remedy or "") for finding in found)
+    nodes[1] = roce("b").card(
+        "mlx5_1", "0000:11:00.0", layer="Ethernet", netdev="eth3", gids=(("::ffff:192.0.2.9", 2),)
+    )
+    assert "fail" in statuses(judged("roce-gid", *nodes))
