@@ -118,6 +118,13 @@ def _iommu(node: str, pci: Mapping[str, Any], cards: List[str]) -> Iterator[Find
         )
     elif "?" in types:
         yield unknown("an IOMMU is active, the type of its groups is not told", node, source=source)
+    elif set(types) - {PASS_THROUGH}:
+        kind = min(set(types) - {PASS_THROUGH})
+        yield unknown(
+            f"the IOMMU keeps {', '.join(types[kind][:4])} for a driver of user space or shut off (type {kind}): not for the engine here",
+            node,
+            source=source,
+        )
     elif types:
         yield ok(
             f"IOMMU in pass-through for {counted(sum(map(len, types.values())), 'card')}",

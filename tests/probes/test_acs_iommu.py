@@ -43,7 +43,10 @@ def test_acs(acs: int | None, expected: list[str]) -> None:
     graver(findings)
 
 
-@pytest.mark.parametrize(("kind", "status"), [("identity", "ok"), ("DMA", "warn"), ("DMA-FQ", "warn"), ("", "unknown")])
+@pytest.mark.parametrize(
+    ("kind", "status"),
+    [("identity", "ok"), ("DMA", "warn"), ("DMA-FQ", "warn"), ("", "unknown"), ("unmanaged", "unknown")],
+)
 def test_iommu(kind: str, status: str) -> None:
     findings = judged("acs-iommu", machine(group=7, kind=kind))
     assert statuses(findings) == sorted(["ok", status])
