@@ -158,16 +158,22 @@ def _gpu_cell(one: GpuView, other: GpuView) -> Text:
     return Text(kind, _STYLES.get(kind, ""))
 
 
-def legend_as_text(shown: str, *, color: str | None) -> str:
-    """NCCL's names of paths that stand in a text, nearest first, each with what it means; "" where none does."""
+def paths_in(shown: str) -> list[tuple[str, str]]:
+    """NCCL's names of paths that stand in a text, nearest first, each with what it means."""
     found = {match[0] for match in _PATH.finditer(shown)}
+    return [(kind, meaning) for kind, meaning in MEANINGS.items() if kind in found]
+
+
+def legend_as_text(shown: str, *, color: str | None) -> str:
+    """`paths_in` for a terminal; "" where there is none."""
+    found = paths_in(shown)
     if not found:
         return ""
     console, buffer = make_console(color)
     console.print(Text("NCCL's paths, from near to far"))
     table = Table(box=None, pad_edge=False, show_header=False)
-    for kind in (kind for kind in MEANINGS if kind in found):
-        table.add_row(Text(kind, _STYLES.get(kind, "")), MEANINGS[kind])
+    for kind, meaning in found:
+        table.add_row(Text(kind, _STYLES.get(kind, "")), meaning)
     console.print(table)
     return buffer.text()
 

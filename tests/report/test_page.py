@@ -141,6 +141,22 @@ def test_faults_are_marked_in_the_topology() -> None:
     assert len(page.all("article")) - 4 == 2, "nodes that are built alike are drawn once"
 
 
+def test_every_name_of_a_path_that_is_shown_is_explained() -> None:
+    page = Page(render([samples.preflight()]))
+    explained = {term.text.strip() for term in page.all("dt") if "paths" in _classes_above(term)}
+    uses = [node for node in page.all("table") if node.attributes.get("class") == "uses"]
+    shown = {kind for table in uses for kind in re.findall(r"\b(?:PIX|PXB|PHB|SYS|P2C|PXN)\b", table.text)}
+    assert shown and shown <= explained
+
+
+def test_a_badge_of_a_cause_is_explained_where_there_are_causes() -> None:
+    keys = [
+        [n.text for n in Page(render([one])).all("p") if n.attributes.get("class") == "key"]
+        for one in (samples.hang(), samples.preflight())
+    ]
+    assert "Likely" in keys[0][1] and len(keys[1]) == 1
+
+
 def test_the_culprit_stands_first_among_the_ranks() -> None:
     page = Page(render([samples.hang()]))
     table = next(node for node in page.all("table") if node.attributes.get("class") == "ranks")

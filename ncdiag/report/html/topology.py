@@ -10,6 +10,7 @@ from ncdiag.nodeset import counted, fold
 from ncdiag.report.html.tracks import tracks
 from ncdiag.report.plain import one_line
 from ncdiag.report.result import Result
+from ncdiag.report.topology import paths_in
 
 MACHINES = 12
 """Different machines that are drawn; more are counted."""
@@ -59,6 +60,11 @@ def _view(machine: Mapping[str, Any], findings: Sequence[Finding]) -> Mapping[st
         if machine.get("origin") == "dump"
         else "/sys/bus/pci/devices, /sys/class/infiniband and the GPU driver"
     )
+    distances = [
+        (one_line(gpu["label"]), [one_line(gpu["distance"].get(nic["label"], "")) for nic in machine["nics"]])
+        for gpu in machine["gpus"]
+    ]
+    named = [f"{use['path']} {use['distance']} {use['why']}" for use in uses]
     return {
         "broken": False,
         "name": one_line(fold(nodes)),
@@ -71,10 +77,8 @@ def _view(machine: Mapping[str, Any], findings: Sequence[Finding]) -> Mapping[st
         "height": ROW * min(len(rows), ROWS) + 4,
         "uses": uses,
         "nics": [one_line(nic["label"]) for nic in machine["nics"]],
-        "distances": [
-            (one_line(gpu["label"]), [one_line(gpu["distance"].get(nic["label"], "")) for nic in machine["nics"]])
-            for gpu in machine["gpus"]
-        ],
+        "distances": distances,
+        "legend": paths_in(" ".join([*named, *(kind for _, kinds in distances for kind in kinds)])),
         "unused": [one_line(name) for name in machine.get("unused_nics", [])],
         "unproven": sorted({one for use in uses for one in use["unproven"]}),
         "remarks": [str(remark) for remark in machine.get("remarks", [])],
