@@ -148,7 +148,7 @@ def _files(node: str, facts: Facts, ranks: Optional[int]) -> Finding:
     # a program may raise its soft limit up to the hard one, as Ray and vLLM do
     conclude = fail if ranks and needed > FILES_AT_LEAST and hard is not None and hard < needed else warn
     return conclude(
-        "%d open files are allowed (hard limit %s); %s" % (soft, hard or "unlimited", planned),
+        "%d open files are allowed (hard limit %s); %s" % (soft, "unlimited" if hard is None else hard, planned),
         node,
         source=source,
         observed=soft,

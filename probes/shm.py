@@ -8,9 +8,10 @@ Source: NCCL user guide, troubleshooting, "Shared memory"; vLLM's own check `Ins
 
 from __future__ import annotations
 
-from typing import Iterator, TypedDict
+import errno
+from typing import Iterator, Optional, TypedDict
 
-from ncdiag.host import Host
+from ncdiag.host import Absent, Host
 from ncdiag.model import Finding, Probe, Snapshot, fail, ok, warn
 
 NEEDED_BYTES = 160 << 20
@@ -25,20 +26,44 @@ class Facts(TypedDict):
 
     total_bytes: int
     free_bytes: int
+    inodes_free: Optional[int]
+    """None: its file system does not count them."""
+    there: bool
+    """False: looked for, and there is none; the numbers are then 0."""
 
 
 def collect(host: Host) -> Facts:
-    space = host.space("/dev/shm")
-    return {"total_bytes": space.total_bytes, "free_bytes": space.free_bytes}
+    try:
+        space = host.space("/dev/shm")
+    except Absent as error:
+        if error.errno != errno.ENOENT:
+            raise
+        return {"total_bytes": 0, "free_bytes": 0, "inodes_free": None, "there": False}
+    return {
+        "total_bytes": space.total_bytes,
+        "free_bytes": space.free_bytes,
+        "inodes_free": space.inodes_free if space.inodes else None,
+        "there": True,
+    }
 
 
 def judge(snapshot: Snapshot) -> Iterator[Finding]:
     for node, facts in snapshot.each(PROBE.id):
         total, free = facts["total_bytes"] >> 20, facts["free_bytes"] >> 20
         seen = {"total_mib": total, "free_mib": free}
-        if facts["free_bytes"] < NEEDED_BYTES:
+        if facts.get("inodes_free") == 0:
             yield fail(
-                f"/dev/shm has {free} MiB free of {total} MiB; two ranks on a node need {NEEDED_BYTES >> 20} MiB",
+                "/dev/shm takes no more files: its inodes are used up",
+                node,
+                source="statvfs /dev/shm",
+                observed={"inodes_free": 0},
+                cause="shm-too-small",
+                remedy="remove stale files in /dev/shm (ls /dev/shm | head), or remount it with more: mount -o remount,nr_inodes=0 /dev/shm",
+            )
+        elif facts["free_bytes"] < NEEDED_BYTES:
+            has = f"has {free} MiB free of {total} MiB" if facts.get("there", True) else "does not exist"
+            yield fail(
+                f"/dev/shm {has}; two ranks on a node need {NEEDED_BYTES >> 20} MiB",
                 node,
                 source="statvfs /dev/shm",
                 observed=seen,

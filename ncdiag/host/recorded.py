@@ -14,6 +14,8 @@ from ncdiag.host.errors import Absent, TooLarge, Unreadable, error_of
 from ncdiag.host.live import DEFAULT_LIMIT, Host
 from ncdiag.tree import Tree
 
+_SECTIONS = ("errors", "commands", "exits", "answers", "stat", "space", "modes", "listed")
+
 
 class Recorded(Host):
     """A Host over a captured tree: a folder or tar archive that holds `sys/`, `proc/`, `cmd/` and META.json.
@@ -33,11 +35,15 @@ class Recorded(Host):
         self.model = self._meta.get("model")
 
     def _load_meta(self) -> Dict[str, Any]:
+        """META.json; what in it has another shape than a recording's is left out, as if it had not been recorded."""
         try:
             meta = json.loads(self._tree.read("/META.json", 64 << 20).decode("utf-8", "replace"))
-        except (OSError, ValueError):
+        except (OSError, ValueError, RecursionError):
             return {}
-        return meta if isinstance(meta, dict) else {}
+        if not isinstance(meta, dict):
+            return {}
+        shapes = {**dict.fromkeys(_SECTIONS, dict), "pid": int, "python": str, "model": str}
+        return {name: value for name, value in meta.items() if isinstance(value, shapes.get(name, object))}
 
     @property
     def node(self) -> str:

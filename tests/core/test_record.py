@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import errno
+import json
 from pathlib import Path
 
 import pytest
 
+from ncdiag import registry
+from ncdiag.collect import collect
 from ncdiag.host import Absent, Host, Recorded, Unreadable
 from ncdiag.record import Recorder
 from ncdiag.tree import open_tree
@@ -47,3 +50,15 @@ def test_a_folder_that_could_not_be_listed_is_not_one_that_is_not_there(tmp_path
     with pytest.raises(Unreadable):
         again.names("/sys/class/infiniband")
     assert again.sought("/nowhere/at/all") and not again.sought("/nowhere/else")
+
+
+@pytest.mark.parametrize(
+    "section", ["errors", "commands", "exits", "answers", "stat", "space", "modes", "listed", "pid", "python"]
+)
+def test_a_recording_with_a_broken_section_gives_the_rest(tmp_path: Path, section: str) -> None:
+    (tmp_path / "META.json").write_text(json.dumps({"node": "a", section: ["nonsense"]}))
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc" / "version").write_text("Linux version 6.8\n")
+    node = collect(Recorded(open_tree(str(tmp_path))), list(registry.load().values()))
+    assert node.node == "a"
+    assert not [reason for reason in node.errors.values() if reason.startswith(("AttributeError", "TypeError"))]
