@@ -18,6 +18,21 @@ UNITS = {
 _FIELD = re.compile(r"[a-z]+(_[a-z]+)*")
 
 
+def figure(value: Any, unit: str = "") -> str:
+    """A bare number with its unit, bytes in the unit that people read; anything else as `in_words` has it.
+
+    >>> figure(1024, "open files"), figure(35974299648, "bytes free"), figure(1500, "bytes"), figure([1], "GPUs")
+    ('1024 open files', '33.5 GiB free', '1500 bytes', '1')
+    """
+    if not unit or isinstance(value, bool) or not isinstance(value, (int, float)):
+        return in_words(value)
+    counted, _, rest = unit.partition(" ")
+    if counted == "bytes" and value >= 1 << 20:
+        power, name = (30, "GiB") if value >= 1 << 30 else (20, "MiB")
+        return f"{value / (1 << power):.1f} {name} {rest}".rstrip()
+    return f"{value} {unit}"
+
+
 def in_words(value: Any) -> str:
     """Lists and objects by their parts, what is inside something else in brackets; an object's fields that are None are left out.
 

@@ -60,6 +60,8 @@ class Finding:
     remedy: Optional[str] = None
     probe: str = ""
     """Set by `check`, not by the probe."""
+    unit: str = ""
+    """What `observed` and `expected` count, where they are bare numbers: `MHz`, `open files`, `bytes`."""
 
     @property
     def playbook(self) -> Optional[str]:
@@ -80,6 +82,8 @@ class Finding:
             data["observed"] = self.observed
         if self.expected is not None:
             data["expected"] = self.expected
+        if self.unit:
+            data["unit"] = self.unit
         data["source"] = self.source
         if self.cause is not None:
             data.update(cause=self.cause, playbook=self.playbook)
@@ -94,9 +98,17 @@ def _where(node: Optional[str], where: Mapping[str, Any]) -> Dict[str, Any]:
     return {**head, **{key: value for key, value in where.items() if value is not None}}
 
 
-def ok(summary: str, node: Optional[str] = None, *, source: str = "", observed: Any = None, **where: Any) -> Finding:
+def ok(
+    summary: str,
+    node: Optional[str] = None,
+    *,
+    source: str = "",
+    observed: Any = None,
+    unit: str = "",
+    **where: Any,
+) -> Finding:
     """It was read, and it holds."""
-    return Finding(Status.OK, summary, _where(node, where), observed, source=source)
+    return Finding(Status.OK, summary, _where(node, where), observed, source=source, unit=unit)
 
 
 def skip(summary: str, node: Optional[str] = None, *, source: str = "", **where: Any) -> Finding:
@@ -126,10 +138,11 @@ def warn(
     expected: Any = None,
     cause: Optional[str] = None,
     remedy: Optional[str] = None,
+    unit: str = "",
     **where: Any,
 ) -> Finding:
     """It works, but slower or less surely than it could."""
-    return Finding(Status.WARN, summary, _where(node, where), observed, expected, source, cause, remedy)
+    return Finding(Status.WARN, summary, _where(node, where), observed, expected, source, cause, remedy, unit=unit)
 
 
 def fail(
@@ -141,10 +154,11 @@ def fail(
     expected: Any = None,
     cause: Optional[str] = None,
     remedy: Optional[str] = None,
+    unit: str = "",
     **where: Any,
 ) -> Finding:
     """The engine will not start, or not work, like this."""
-    return Finding(Status.FAIL, summary, _where(node, where), observed, expected, source, cause, remedy)
+    return Finding(Status.FAIL, summary, _where(node, where), observed, expected, source, cause, remedy, unit=unit)
 
 
 @dataclass(frozen=True)

@@ -110,6 +110,7 @@ def judge(snapshot: Snapshot) -> Iterator[Finding]:
                 node,
                 source=source,
                 observed=facts["max_error_s"],
+                unit="s",
             )
         else:
             found = (

@@ -73,7 +73,7 @@ def _many(close: Dict[str, Measured]) -> Iterator[Finding]:
         if abs(apart) - error > MAX_OFFSET_S:
             found = True
             yield warn("its clock is %.1f s %s those of the other nodes (+-%.1f s)" % (abs(apart), "ahead of" if apart > 0 else "behind", error),
-                       name, source=SOURCE, observed=round(apart, 3), expected="at most %g s" % MAX_OFFSET_S, cause="clock-skew",
+                       name, source=SOURCE, observed=round(apart, 3), unit="s", expected="at most %g s" % MAX_OFFSET_S, cause="clock-skew",
                        remedy=_REMEDY)  # fmt: skip
     if not found:
         yield _agree(
@@ -91,6 +91,7 @@ def _agree(close: Dict[str, Measured], apart: float, error: float) -> Finding:
         "the clocks of %d nodes agree within %.2f s, measured to +-%.2f s" % (len(close), apart, error),
         source=SOURCE,
         observed=apart,
+        unit="s",
     )
 
 

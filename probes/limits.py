@@ -122,6 +122,7 @@ def _memlock(node: str, facts: Facts) -> Finding:
         node,
         source=source,
         observed=facts["memlock"],
+        unit="bytes",
         expected="unlimited",
         cause="memlock-limit",
         setting="memlock",
@@ -138,6 +139,7 @@ def _files(node: str, facts: Facts, ranks: Optional[int]) -> Finding:
             node,
             source=source,
             observed=soft,
+            unit="open files",
             setting="nofile",
         )
     planned = (
@@ -152,6 +154,7 @@ def _files(node: str, facts: Facts, ranks: Optional[int]) -> Finding:
         node,
         source=source,
         observed=soft,
+        unit="open files",
         expected=needed,
         cause="open-files-limit",
         setting="nofile",
@@ -167,6 +170,7 @@ def _at_least(node: str, facts: Any, name: str, needed: int, what: str, remedy: 
             node,
             source=source,
             observed=value,
+            unit=what.rpartition(" of stack")[0] or what,
             setting=name,
         )
     return warn(
@@ -174,6 +178,7 @@ def _at_least(node: str, facts: Any, name: str, needed: int, what: str, remedy: 
         node,
         source=source,
         observed=value,
+        unit=what.rpartition(" of stack")[0] or what,
         expected=needed,
         cause="process-limit",
         setting=name,

@@ -222,6 +222,7 @@ def _one(node: str, facts: Facts) -> Iterator[Finding]:
                 node,
                 source=path + "/" + shard["name"],
                 observed=shard["size"],
+                unit="bytes",
                 expected=shard["expected"],
                 cause="weights-corrupt",
                 remedy="fetch this file again and compare its checksum",

@@ -158,6 +158,7 @@ def _errors(node: str, cards: Functions) -> Iterator[Finding]:
                 source=f"/sys/bus/pci/devices/{address}/aer_dev_*",
                 device=address,
                 observed=fatal or count,
+                unit="errors",
                 expected=0 if fatal else f"about {median} as on the other cards",
                 cause="pcie-degraded",
                 remedy="reseat the card and its riser; if it stays, have the slot checked; dmesg shows AER lines",

@@ -143,6 +143,7 @@ def judge(snapshot: Snapshot) -> Iterator[Finding]:
             % (counted(len(members), "node"), total, "" if total == 1 else "s"),
             source="Ray's node list, raylet",
             observed=total,
+            unit="GPUs",
         )
 
 
@@ -172,13 +173,13 @@ def _one(snapshot: Snapshot, member: Member) -> Iterator[Finding]:
         more = member.gpus > there
         yield (fail if more else warn)(
             "Ray was told of %g GPUs, %d are there%s" % (member.gpus, there, "" if more else ": no placement will use the others"), member.name,
-            source="raylet, nvidia-smi", observed=member.gpus, expected=there, cause="ray-resources-infeasible",
+            source="raylet, nvidia-smi", observed=member.gpus, expected=there, unit="GPUs", cause="ray-resources-infeasible",
             remedy="ray stop; ray start … --num-gpus=%d (without CUDA_VISIBLE_DEVICES hiding some)" % there)  # fmt: skip
     shm = snapshot.facts(member.name, "shm")
     if shm and member.store_bytes and member.store_bytes > shm["total_bytes"]:
         yield warn("Ray's object store of %.1f GiB is larger than /dev/shm (%.1f GiB): it goes to the disk" % (
             member.store_bytes / 2**30, shm["total_bytes"] / 2**30), member.name, source="raylet, statvfs /dev/shm", observed=member.store_bytes,
-            expected=shm["total_bytes"], cause="shm-too-small",
+            expected=shm["total_bytes"], unit="bytes", cause="shm-too-small",
             remedy="enlarge /dev/shm (--shm-size, --ipc=host), or ray start --object-store-memory=%d" % max(MIN_STORE_BYTES, shm["total_bytes"] // 2))  # fmt: skip
     yield from _address(snapshot, member)
 
@@ -220,7 +221,7 @@ def _placement(snapshot: Snapshot, alive: List[Member]) -> Iterator[Finding]:
     missing = sorted(set(snapshot.nodes) - {member.name for member in alive})
     outside = "; %s did not join" % fold(missing) if missing else ""
     yield fail("the plan needs %s, Ray has %d on %s%s: no placement can satisfy it, and vLLM waits" % (counted(ranks, "GPU"), total, counted(len(alive), "node"), outside),
-               source="Ray's node list, raylet", observed={member.name: member.gpus for member in alive}, expected=ranks,
+               source="Ray's node list, raylet", observed={member.name: member.gpus for member in alive}, expected=ranks, unit="GPUs",
                cause="ray-resources-infeasible", remedy="add nodes (ray start --address=…) or GPUs (--num-gpus), or plan %s: ray status" % counted(int(total), "rank"))  # fmt: skip
 
 

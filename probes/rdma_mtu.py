@@ -144,6 +144,7 @@ def _compared(seen: List[Seen]) -> Iterator[Finding]:
                     source="ibv_devinfo -v, /sys/class/net/*/mtu",
                     device=one["port"].partition(":")[0],
                     observed=one["active"],
+                    unit="bytes",
                     expected=usual,
                     cause="mtu-mismatch",
                     remedy=_remedy(one, next(other for other in alike if other["active"] == usual)),

@@ -48,7 +48,13 @@ def judge(snapshot: Snapshot) -> Iterator[Finding]:
         if not any(finding.status.severity > 1 for finding in problems):
             count = sum(port["state"] == "ACTIVE" for _, _, port in own)
             if count:
-                yield ok(f"{counted(count, 'RDMA port')} ACTIVE ({_rates(own)})", node, source=CLASS, observed=count)
+                yield ok(
+                    f"{counted(count, 'RDMA port')} ACTIVE ({_rates(own)})",
+                    node,
+                    source=CLASS,
+                    observed=count,
+                    unit="ports",
+                )
 
 
 def _without_ports(node: str, facts: Facts) -> Iterator[Finding]:
@@ -216,6 +222,7 @@ def _slow(located: Located, name: str, source: str, active: Active) -> Iterator[
         source=f"{source}/rate",
         device=device["name"],
         observed=port["rate_gbits_s"],
+        unit="Gb/s",
         expected=usual,
         cause="ib-link-or-hca-fault",
         remedy="cable or optics of a lower class, a damaged lane, or a switch port set lower: compare with the peer port",

@@ -124,6 +124,7 @@ def _room(node: str, folder: Folder) -> Finding:
             node,
             source=source,
             observed=folder["inodes_free"],
+            unit="free inodes",
             cause="disk-full",
             remedy="remove small files there",
             device=path,
@@ -135,6 +136,7 @@ def _room(node: str, folder: Folder) -> Finding:
             node,
             source=source,
             observed=free,
+            unit="bytes free",
             expected=FREE_BYTES,
             cause="disk-full",
             remedy=remedy,
@@ -146,12 +148,13 @@ def _room(node: str, folder: Folder) -> Finding:
             node,
             source=source,
             observed=free,
+            unit="bytes free",
             expected=FREE_BYTES,
             cause="disk-full",
             remedy=remedy,
             device=path,
         )
-    return ok(shown, node, source=source, observed=free, device=path)
+    return ok(shown, node, source=source, observed=free, unit="bytes free", device=path)
 
 
 PROBE = Probe("temp-space", "Folders that Ray and the engine write to have room", judge, collect)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 
-from ncdiag.inwords import in_words
+from ncdiag.inwords import figure
 from ncdiag.model import Finding, Status
 from ncdiag.playbook.record import Seen
 from ncdiag.playbook.schema import Expect, Verify
@@ -46,7 +46,7 @@ def seen_in(findings: list[Finding]) -> list[Seen]:
     """Findings as evidence: where it is, what was seen."""
     rows = []
     for finding in findings:
-        seen = f" (seen: {in_words(finding.observed)})" if finding.observed not in (None, {}, []) else ""
+        seen = f" (seen: {figure(finding.observed, finding.unit)})" if finding.observed not in (None, {}, []) else ""
         text = f"{finding.status.value}: {finding.summary}{seen}"
         rows.append((str(finding.where.get("node", "")), finding.source or finding.probe, text))
     return fold(rows)

@@ -75,8 +75,8 @@ def _of_finding(finding: Finding) -> Case:
     place = " ".join(f"{key}={value}" for key, value in finding.where.items())
     lines = [
         finding.summary,
-        f"seen: {observed(finding.observed)}" if finding.observed is not None else "",
-        f"expected: {observed(finding.expected)}" if finding.expected is not None else "",
+        f"seen: {observed(finding.observed, finding.unit)}" if finding.observed is not None else "",
+        f"expected: {observed(finding.expected, finding.unit)}" if finding.expected is not None else "",
         f"read from: {finding.source}" if finding.source else "",
         f"remedy: {finding.remedy}" if finding.remedy else "",
         f"runbook: ncdiag playbook run {finding.cause}" if finding.cause else "",

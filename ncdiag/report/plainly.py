@@ -7,7 +7,7 @@ import math
 from typing import Any
 
 from ncdiag import redact
-from ncdiag.inwords import in_words
+from ncdiag.inwords import figure
 
 SHOWN = 300
 """Characters of an observed or expected value that a report shows."""
@@ -34,9 +34,9 @@ def whole(value: Any) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 1 << 63 else None
 
 
-def observed(value: Any) -> str:
-    """An observed or expected value in one line and in words, secrets masked; empty for None."""
-    shown = "" if value is None else in_words(redact.data(value))
+def observed(value: Any, unit: str = "") -> str:
+    """An observed or expected value in one line and in words, secrets masked; empty for None. `unit`: of a bare number."""
+    shown = "" if value is None else figure(redact.data(value), unit)
     return shown if len(shown) <= SHOWN else shown[:SHOWN] + "…"
 
 

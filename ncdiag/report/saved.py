@@ -110,6 +110,7 @@ def _finding(data: Mapping[str, Any]) -> Finding:
         _optional(data, "cause"),
         _optional(data, "remedy"),
         text(data.get("probe") or ""),
+        text(data.get("unit") or ""),
     )
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from ncdiag.inwords import in_words
-from ncdiag.model import NodeFacts, Snapshot
+from ncdiag.inwords import figure, in_words
+from ncdiag.model import NodeFacts, Snapshot, warn
 from ncdiag.playbook.actions import Inputs, Prepared
-from ncdiag.playbook.evidence import judge
+from ncdiag.playbook.evidence import judge, seen_in
 from ncdiag.playbook.lint import proved
 from ncdiag.playbook.loader import load, names
 from ncdiag.playbook.record import Record, Seen, Taken, as_markdown, shorten
@@ -288,6 +288,26 @@ def test_the_record_says_in_words_how_it_ended_and_what_was_seen(bench: Bench) -
 )
 def test_what_was_seen_is_no_python(observed: object, words: str) -> None:
     assert in_words(observed) == words
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "words"),
+    [
+        (1024, "open files", "1024 open files"),
+        (35974299648, "bytes free", "33.5 GiB free"),
+        (1 << 20, "bytes", "1.0 MiB"),
+        (1500, "bytes", "1500 bytes"),
+        (0, "free inodes", "0 free inodes"),
+        ({"gpu01": 4}, "GPUs", "gpu01: 4"),
+        ("unlimited", "bytes", "unlimited"),
+        (True, "GPUs", "yes"),
+        (7, "", "7"),
+    ],
+)
+def test_a_bare_number_has_its_unit(value: object, unit: str, words: str) -> None:
+    assert figure(value, unit) == words
+    finding = warn("s", "a", observed=value, unit=unit)
+    assert f"(seen: {words})" in seen_in([finding])[0].text
 
 
 def test_a_command_says_what_its_answer_means(bench: Bench) -> None:

@@ -227,6 +227,16 @@ def test_results_say_when_and_where_they_were_found(tmp_path: Path) -> None:
     assert tree["at"] == "" and tree["host"]
 
 
+def test_what_was_seen_has_its_unit_also_when_it_is_shown_again(tmp_path: Path) -> None:
+    saved, page = tmp_path / "saved.json", tmp_path / "page.html"
+    ncdiag("preflight", "--nodes", f"file:{TREE}", "--only", "limits", "--format", "json", "-o", saved)
+    files = next(one for one in json.loads(saved.read_text())["findings"] if one["where"]["setting"] == "nofile")
+    assert (files["observed"], files["unit"]) == (1024, "open files")
+    ncdiag("report", saved, "--format", "html", "-o", page)
+    assert "<dd>1024 open files</dd>" in page.read_text() and "<dd>4096 open files</dd>" in page.read_text()
+    assert "seen: 1024 open files" in ncdiag("report", saved, "--format", "junit").stdout
+
+
 CAPTURED = ROOT / "tests" / "logs" / "gpu" / "healthy-p2p"
 TINY = {
     "architectures": ["LlamaForCausalLM"],

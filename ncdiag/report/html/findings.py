@@ -55,7 +55,7 @@ def _group(alike: Sequence[Finding], nodes: Sequence[str]) -> Mapping[str, Any]:
 
 def _both(alike: Sequence[Finding], name: str) -> str:
     """The value they all have; where they differ, the first and how many others there are."""
-    values = list(dict.fromkeys(observed(getattr(finding, name)) for finding in alike[:2000]))
+    values = list(dict.fromkeys(observed(getattr(finding, name), finding.unit) for finding in alike[:2000]))
     values = [value for value in values if value]
     if len(values) <= 3:
         return "; ".join(values)
