@@ -9,10 +9,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ncdiag.explain import Signal, Verdict, explain
+from ncdiag.explain.consequences import GOOD
 from ncdiag.logs import fanned, structure
 from ncdiag.logs.alive import outlived
 from ncdiag.logs.documents import Documents
 from ncdiag.logs.intake import Intake, Stream
+from ncdiag.logs.margins import Margins
 from ncdiag.logs.printed import printed
 from ncdiag.logs.readers import Readers
 from ncdiag.logs.rearranged import renumbered
@@ -21,7 +23,8 @@ from ncdiag.logs.remedies import NEXT, REMEDIES
 from ncdiag.logs.rules import RULES
 from ncdiag.logs.scan import Scanner, blocks_of
 from ncdiag.logs.together import refine
-from ncdiag.logs.unexplained import Unexplained
+from ncdiag.logs.trying import Trying
+from ncdiag.logs.unexplained import BLOCKS, NAMED_LIMIT, Unexplained
 from ncdiag.nccl.log import NcclLog, without_collection
 from ncdiag.nccl.log_facts import NcclFacts
 
@@ -67,7 +70,8 @@ def of_streams(streams: Iterable[Stream], notes: list[str] | None = None) -> Dia
     hosts: dict[str, dict[int, str]] = {}
     numbers: dict[str, list[int]] = {}
     ray, blank = False, True
-    unexplained = Unexplained()
+    dumps: set[str] = set()
+    unexplained, trying = Unexplained(), Trying()
     for stream in streams:
         own = _OWN.match(stream.head)
         if own is not None:
@@ -79,12 +83,13 @@ def of_streams(streams: Iterable[Stream], notes: list[str] | None = None) -> Dia
         order[stream.name] = float(scanner.position)
         if documents.take(stream, order[stream.name]):
             blank = False
+            dumps.add(stream.name)
             continue
         chunks, places = printed(stream)
         if places is not None:
             numbers[stream.name] = places
         text = _small(chunks) if fanned.is_fanned(stream.head) else b""
-        by_host, end = 0 < len(text) <= fanned.SIZE_LIMIT, b""
+        by_host, margins = 0 < len(text) <= fanned.SIZE_LIMIT, Margins()
         if by_host:
             hosts[stream.name] = fanned.read(scanner, stream.name, text)
         for first, block in blocks_of(itertools.chain([text], chunks) if text else chunks):
@@ -94,8 +99,11 @@ def of_streams(streams: Iterable[Stream], notes: list[str] | None = None) -> Dia
             if not by_host:
                 scanner.feed(stream.name, block, first)
             _feed(nccl, stream.name, block, first)
-            end = block
-        unexplained.look(stream.name, end)
+            if margins.blocks < BLOCKS:
+                unexplained.look(stream.name, block, first, order[stream.name] - 1)
+            margins.add(first, block)
+        unexplained.look(stream.name, margins.end, margins.first, order[stream.name] - 1)
+        trying.look(stream.name, margins.end, margins.first, order[stream.name] - 1)
         scanner.end(stream.name)
         nccl.end(stream.name)
     facts = nccl.finish()
@@ -103,8 +111,12 @@ def of_streams(streams: Iterable[Stream], notes: list[str] | None = None) -> Dia
     outlived(scanner.found, readers.life, readers.proofs())
     found = [*scanner.signals(), *documents.signals(), *structure.signals(facts, order, len(readers.bench.hosts) > 1)]
     found = [signal for signal in found if not readers.life.over(signal)]
-    signals = refine(found, readers, documents, facts, order, ray)
-    unexplained.weigh(signals, _understood(signals, scanner, readers, facts))
+
+    def unsaid(signals: Sequence[Signal]) -> Iterator[Signal]:
+        yield from trying.signals(signals, readers)
+        yield from unexplained.signals(_understood([*found, *signals], scanner, readers, facts))
+
+    signals = refine(found, readers, documents, facts, order, ray, unsaid)
     fanned.name(signals, hosts)
     verdict = explain(signals, REMEDIES, NEXT, follows(signals, facts, readers.life.runs, order))
     renumbered(verdict.causes, numbers)
@@ -112,11 +124,13 @@ def of_streams(streams: Iterable[Stream], notes: list[str] | None = None) -> Dia
         verdict.causes[
             0
         ].summary = "what was given is empty: it says neither that something is wrong, nor that it works"
+    known = dumps | scanner.blocks | _understood([*found, *signals], scanner, readers, facts) | readers.seen()
+    unread = _unread(verdict, sorted(order.keys() - known)) if len(order) > 1 else []
     return Diagnosis(
         verdict,
         facts,
         list(order),
-        [*notes, *documents.notes, *facts.notes],
+        [*notes, *unread, *documents.notes, *facts.notes],
         [(name, stage) for name, stage, _ in readers.starts.reached()],
     )
 
@@ -125,7 +139,22 @@ def _understood(signals: Iterable[Signal], scanner: Scanner, readers: Readers, f
     """Sources of which something was understood."""
     said = {item.source for signal in signals for item in signal.evidence}
     spoke = {source for process in facts.processes for source in process.sources}
-    return said | spoke | {source for source, _ in scanner.matched} | {line.source for line in readers.works()}
+    raised = {line.source for line, *_ in readers.exceptions.own()}
+    return said | spoke | raised | {source for source, _ in scanner.matched} | {line.source for line in readers.works()}
+
+
+def _unread(verdict: Verdict, sources: Sequence[str]) -> list[str]:
+    """A note about sources in which nothing is known. What is said to be well is said of the others only: changes the verdict's summary."""
+    if not sources:
+        return []
+    more = f" and {len(sources) - NAMED_LIMIT} more" if len(sources) > NAMED_LIMIT else ""
+    names = ", ".join(sources[:NAMED_LIMIT]) + more
+    for cause in verdict.causes[:1]:
+        if cause.cause in GOOD:
+            cause.summary += f"; of what stands in {names} nothing is known here"
+    return [
+        f"nothing that stands in {names} is known here, so it says neither that something is wrong, nor that it works"
+    ]
 
 
 def _feed(nccl: NcclLog, source: str, block: bytes, first: int) -> None:

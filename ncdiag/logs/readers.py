@@ -19,7 +19,7 @@ from ncdiag.logs.pasted.limits import Limits
 from ncdiag.logs.pasted.optics import Optics
 from ncdiag.logs.pasted.paused import Paused
 from ncdiag.logs.pasted.pings import Pings
-from ncdiag.logs.pasted.placed import Placed
+from ncdiag.logs.pasted.placed import PlacedContainers, PlacedPods
 from ncdiag.logs.pasted.pods import Pods
 from ncdiag.logs.pasted.ports import Ports
 from ncdiag.logs.pasted.query import LinkWidths, Query
@@ -67,7 +67,8 @@ class Readers:
     native: Native = field(default_factory=Native)
     lasting: Lasting = field(default_factory=Lasting)
     own_store: OwnStore = field(default_factory=OwnStore)
-    placed: Placed = field(default_factory=Placed)
+    placed_pods: PlacedPods = field(default_factory=PlacedPods)
+    placed_containers: PlacedContainers = field(default_factory=PlacedContainers)
     others: tuple[Reader, ...] = field(
         default_factory=lambda: (
             Addresses(),
@@ -115,7 +116,8 @@ class Readers:
             self.native,
             self.lasting,
             self.own_store,
-            self.placed,
+            self.placed_pods,
+            self.placed_containers,
             *self.others,
         ]
 
@@ -127,6 +129,11 @@ class Readers:
         """Lines that are printed only after all ranks had worked together."""
         found = (self.bench.worked, self.starts.served, self.life.stepped, self.starts.ready)
         return [line for line in found if line is not None]
+
+    def seen(self) -> set[str]:
+        """Sources in which a start or a step of a job was seen, wherever it led."""
+        starts = {source for source, _, _ in self.starts.reached()}
+        return starts | self.starts.ray_up.keys() | self.life.first_step.keys() | self.life.last_shown.keys()
 
     def worked_last(self, source: str) -> float:
         """Order of the last line of a source that shows its job at work; -1 where none does."""

@@ -144,6 +144,8 @@ class Scanner:
         self.found: list[Signal] = []
         self.matched: set[tuple[str, float]] = set()
         """`(source, order)` of lines that a rule matched, as far as they are kept in mind."""
+        self.blocks: set[str] = set()
+        """Sources of which a reader took a block of lines."""
 
     def feed(self, source: str, block: bytes, first: int) -> None:
         """Complete lines, the last one without newline; the first has number `first`. Every line counts for `order`."""
@@ -324,6 +326,7 @@ class Scanner:
                     concerns = True
                     if reader.take(line):
                         self._active.append(reader)
+                        self.blocks.add(line.source)
         return concerns
 
     def _try(self, rule: Rule, line: Line, text: str) -> bool:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from ncdiag.explain import Says, Signal
 from ncdiag.logs import closer
 from ncdiag.logs.documents import Documents
+from ncdiag.logs.joint.apart import apart
 from ncdiag.logs.joint.attempts import superseded
 from ncdiag.logs.joint.both_ends import both_ends
+from ncdiag.logs.joint.crashed import crashed_first
 from ncdiag.logs.joint.hardware import manager_runs, path_explained, same_device, some_devices, switched_off, unlimited
 from ncdiag.logs.joint.left_over import left_over
+from ncdiag.logs.joint.other_programs import other_programs
 from ncdiag.logs.joint.outcome import fine, outcome
+from ncdiag.logs.joint.refused import refused
 from ncdiag.logs.joint.under_ray import dead_by_word, head_reached, no_driver, no_gpu, raylet_found
 from ncdiag.logs.joint.waits import ended_while_waiting, limit_after_a_fault, waited_for_load, waited_for_work
 from ncdiag.logs.one_bridge import bridged
@@ -30,8 +34,10 @@ def refine(
     facts: NcclFacts,
     order: dict[str, float],
     ray: bool,
+    unsaid: Callable[[Sequence[Signal]], Iterable[Signal]],
 ) -> list[Signal]:
-    """All signals, those of single lines and those of what stands together. `order`: source -> position of its first line. `ray`: Ray is at work."""
+    """All signals, those of single lines and those of what stands together. `order`: source -> position of its first line. `ray`: Ray is at work.
+    `unsaid`: what looks wrong in words that no rule knows; asked where nothing else says what ended the job."""
     signals = _without_the_end(found, readers)
     unlimited(signals, readers)
     manager_runs(signals, readers)
@@ -46,6 +52,9 @@ def refine(
     head_reached(signals, readers)
     raylet_found(signals)
     dead_by_word(signals)
+    crashed_first(signals)
+    refused(signals)
+    other_programs(signals, readers)
     weigh(signals, readers, facts)
     superseded(signals, readers)
     signals.extend(list(closer.look(signals, readers, facts, order)))
@@ -58,12 +67,14 @@ def refine(
     else:
         _silent_death(signals, readers, len(order.keys() - {line.source for line in readers.proofs()}))
     signals.extend(silent(readers.watchdog, facts))
-    signals.extend(readers.placed.apart(facts))
+    signals.extend(list(apart(signals, {**readers.placed_containers.places, **readers.placed_pods.places}, facts)))
     signals.extend(list(bridged(signals, facts)))
     signals.extend(own_stores(readers.own_store, facts, readers.proofs()))
     signals.extend(trials(readers.life, readers.works(), facts, order))
     ended = [signal.order for signal in signals if signal.says >= Says.STRONG and not signal.condition]
     signals.extend(restarts(readers.works(), readers.worked_first, facts, order, ended))
+    if not any(signal.cause and not signal.condition for signal in signals):
+        signals.extend(list(unsaid(signals)))
     signals.extend(outcome(signals, readers, facts, order))
     if all(signal.says is Says.CASCADE and signal.condition for signal in signals):
         signals.extend(fine(documents, readers))

@@ -202,10 +202,38 @@ def test_each_file_outlives_its_own_noise() -> None:
         assert causes_of(one=noise + good, two=STANDS)[0].cause == "unresolved"
 
 
-def test_errors_that_nobody_knows_beside_a_job_that_works() -> None:
-    unknown = "[ERROR] fabric-x: unit 3 raised condition 0x77 while it prepared its ring\n"
+@pytest.mark.parametrize(
+    "unknown",
+    [
+        "[ERROR] fabric-x: unit 3 raised condition 0x77 while it prepared its ring\n",
+        "2026-03-04 05:06:07,891 acme.pool CRITICAL pool 3 is gone\n" + "it goes on\n" * 5,
+        "Traceback (most recent call last):\n" + '  File "/opt/acme/pool.py", line 3, in main\n' + "TimeoutError\n",
+        "acmectl: error: unit 3 is not there\n",
+        "fatal: pool 3 is gone\n",
+    ],
+    ids=["last", "first", "traceback", "a program's", "fatal"],
+)
+def test_errors_that_nobody_knows_beside_a_job_that_works(unknown: str) -> None:
     cause = causes_of(unknown=unknown, good=TRAINS)[0]
-    assert (cause.cause, cause.confidence) == ("healthy", "possible")
-    assert "unknown tells of errors" in cause.summary
-    assert causes_of(facts="rx_errors: 0\n", good=TRAINS)[0].confidence == "likely"
+    assert (cause.cause, cause.confidence) == ("unresolved", "possible")
+    assert cause.summary.startswith("unknown: errors that are not known here")
+    assert cause.evidence[0].source == "unknown"
     assert causes_of(one=unknown + TRAINS)[0].confidence == "likely"
+
+
+@pytest.mark.parametrize(
+    "facts",
+    ["rx_errors: 0\n", "INFO finished with 0 errors\n", "log level: ERROR\n", 'note: "Error: none" was printed\n'],
+)
+def test_what_only_counts_or_mentions_errors(facts: str) -> None:
+    assert [(cause.cause, cause.confidence) for cause in causes_of(facts=facts, good=TRAINS)] == [("healthy", "likely")]
+
+
+def test_what_is_not_known_is_named_beside_what_works() -> None:
+    files = {"good": TRAINS, "notes.txt": "pool 3 has 4 units\n"}
+    found = of_streams(Stream(name, iter([text.encode()]), text.encode()) for name, text in files.items())
+    cause = found.verdict.causes[0]
+    assert cause.cause == "healthy" and "notes.txt nothing is known" in cause.summary
+    assert any("notes.txt" in note for note in found.notes)
+    alone = of_streams([Stream("good", iter([TRAINS.encode()]), TRAINS.encode())])
+    assert not alone.notes and "known" not in alone.verdict.causes[0].summary
