@@ -15,7 +15,7 @@ from ncdiag.bringup.others import Others
 from ncdiag.host import Host, HostError
 from ncdiag.model import RankState
 from ncdiag.processes import progress, ranks, ray, roles, stacks
-from ncdiag.processes.family import FamilyError
+from ncdiag.processes.family import FamilyError, Member
 from ncdiag.processes.look import Options
 from ncdiag.processes.machine import Machine, option, rendezvous
 from ncdiag.processes.proc import Proc, read_stat
@@ -161,12 +161,12 @@ class Node:
             None,
         )
         for look in sampler.looks.values():
-            self._since(look.state, [helper.pid for helper in look.member.helpers])
+            self._since(look.state, look.member)
         return taken.states
 
-    def _since(self, state: RankState, helpers: List[int]) -> None:
+    def _since(self, state: RankState, member: Member) -> None:
         """Progress since the last look instead of that within this one."""
-        now, before = progress.look(self.host, state.pid, helpers), self._counters.get(state.pid)
+        now, before = progress.look(self.host, state.pid, member), self._counters.get(state.pid)
         frames = zlib.crc32(repr(stacks.python_frames(state.threads)).encode())
         if now is not None and before is not None:
             moved = progress.between(before, now)

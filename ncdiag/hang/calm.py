@@ -96,6 +96,8 @@ def _lone(view: View) -> Claim:
 
 def _plainly(view: View) -> bool:
     """Whether it is plain that it moves, and not only woken now and then."""
+    if view.helper is not None:
+        return _plainly(view.helper)
     progress = view.state.progress
     if progress is None:
         return False
@@ -109,6 +111,8 @@ def _words(moving: Sequence[View]) -> str:
     rate = activity.rate(view.state.progress)
     left = remaining(view.state.log_tail)
     text = f"{view.name} {stages.describe(view.stage)}" + (f" ({rate})" if rate else "")
+    if view.helper is not None:
+        text += f", where process {view.helper.state.pid} that it started works ({activity.rate(view.helper.state.progress) or 'it moves'})"
     text += f", {left[1]}, about {left[0]:.0f} s left" if left else ""
     rest = f"; {len(moving) - 1} more move too" if len(moving) > 1 else ""
     return f"slow, not hung: {text}{rest}"

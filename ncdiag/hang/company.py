@@ -12,7 +12,7 @@ from ncdiag.model import Cause, Frame, Progress, RankState
 from ncdiag.processes.stacks import SPARED, python_frames
 from ncdiag.stages.idle import RULES as IDLE
 from ncdiag.stages.match import Rule, first
-from ncdiag.stages.order import GPU, LOCK, ORDERS, PEERS, QUEUE, SOCKET, STORE, WORKERS
+from ncdiag.stages.order import CHILD, GPU, LOCK, ORDERS, PEERS, QUEUE, SOCKET, STORE, WORKERS
 from ncdiag.stages.threads import frames_of, main_thread
 
 
@@ -28,6 +28,7 @@ def make_scene(
     _find_peers(views)
     _find_lock_waiters(views)
     _find_idlers(views)
+    _find_helped(views)
     _find_parents(views)
     _see_counts_move(views, ras or ())
     _see_turns(views)
@@ -202,6 +203,21 @@ def _polls(view: View, stack: Sequence[Frame]) -> bool:
         frame.file.endswith("selectors.py") or (frame.name == "accept" and frame.file.endswith("socket.py"))
         for frame in inner
     )
+
+
+def _find_helped(views: Sequence[View]) -> None:
+    """Who waits for a program that it started moves as that one does."""
+    moving = {
+        (view.state.node, pid): view
+        for view in views
+        if view.verdict == "progressing"
+        for pid in (view.state.parent, view.state.below)
+        if pid is not None
+    }
+    for view in views:
+        helper = moving.get((view.state.node, view.state.pid))
+        if helper is not None and view.waiting == CHILD and view.verdict in ("stuck", "unknown"):
+            view.helper, view.verdict = helper, "progressing"
 
 
 def _find_parents(views: Sequence[View]) -> None:

@@ -29,7 +29,7 @@ def stands(view: View, waiting: Sequence[View]) -> str:
         return f"this sleep lasts {duration(view.call['left_s'])} more"
     if _still(view) >= LONG_S:
         return f"it has not run for {duration(_still(view))}"
-    longest = max((_still(other) for other in waiting if other.waiting in (PEERS, STORE, QUEUE)), default=0.0)
+    longest = waited_s(waiting)
     if longest >= LONG_S:
         return f"the others have waited for {duration(longest)}"
     if view.waiting == LOCK and view.call.get("endless") and _only_itself(view):
@@ -43,6 +43,11 @@ def stands(view: View, waiting: Sequence[View]) -> str:
     if state.still_s is None and _silent(view):
         return f"its log, which counts steps, has been silent for {duration(state.silent_s or 0.0)}"
     return ""
+
+
+def waited_s(waiting: Sequence[View]) -> float:
+    """Seconds that the one of them has waited that has waited longest, as far as that was seen."""
+    return max((_still(other) for other in waiting if other.waiting in (PEERS, STORE, QUEUE)), default=0.0)
 
 
 def _still(view: View) -> float:

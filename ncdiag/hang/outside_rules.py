@@ -8,7 +8,7 @@ from ncdiag import stages
 from ncdiag.hang import activity
 from ncdiag.hang.addresses import Picture
 from ncdiag.hang.claims import LIKELY, POSSIBLE, Claim, claim, names, only_wait, seen
-from ncdiag.hang.grounds import perhaps, stands
+from ncdiag.hang.grounds import duration, perhaps, stands, waited_s
 from ncdiag.hang.idle import at_semaphore, in_a_group, unnamed, waits_by_nature, waits_for_a_result, what_for
 from ncdiag.hang.lock_rules import lock_of
 from ncdiag.hang.scene import Scene, View
@@ -18,6 +18,9 @@ from ncdiag.stages.order import CHILD, CLUSTER, DISK, DNS, HUB, WAITING, WORKERS
 from ncdiag.stages.threads import frames_of, is_user
 
 OUTSIDE = "rank-stuck-outside-collective"
+_ENDLESS_S = 600.0
+"""Seconds that the others have waited for one that computes at one place, after which a loop without an end is the likelier answer: to pickle, sort,
+decompress, hash or factorise much takes minutes in one call, and allocates nothing on the way."""
 _TOLD_ELSEWHERE = (DNS, CLUSTER)
 """Waits that have rules of their own."""
 
@@ -201,12 +204,13 @@ def _busy(scene: Scene, view: View, waiting: List[View]) -> Iterator[Claim]:
         return
     if len(waiting) + 1 < len(scene.ranks) or view.stage not in ("program", "unknown") or not activity.busy(progress):
         return
-    still = progress.frames_changed is False and bool(stands(view, waiting))
+    still = progress.frames_changed is False and waited_s(waiting) >= _ENDLESS_S
+    since = f", for {duration(waited_s(waiting))}" if waited_s(waiting) else ""
     yield claim(
         "rank-stuck-outside-collective",
         LIKELY if still else POSSIBLE,
         f"{view.name} computes in {_computing(view)} ({activity.rate(progress)}) and reads, writes and allocates "
-        f"nothing: an endless loop or a very long calculation; {only_wait(waiting)} for it",
+        f"nothing: an endless loop or a very long calculation; {only_wait(waiting)} for it{since}",
         [seen(view)],
         culprits=[view],
         waits=_arrows(waiting, view),

@@ -30,6 +30,8 @@ class View:
     """Its number: what the process says, or the only one left for a process that ended."""
     turns: bool = False
     """Whether it woke, as everybody did that waits for it: together they get on."""
+    helper: Optional[View] = None
+    """The program that it started and waits for, where that one moves."""
 
     @property
     def name(self) -> str:

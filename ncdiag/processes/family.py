@@ -35,6 +35,8 @@ class Member:
     role: str
     helpers: list[Proc] = field(default_factory=list)
     """Its helper children and theirs: compilers, data loaders, compile workers."""
+    wrappers: list[Proc] = field(default_factory=list)
+    """Shells and the like among them: no place of theirs says anything, but what they and their children did counts."""
     below: int | None = None
     """The rank whose program it is, as in `RankState.below`."""
 
@@ -111,9 +113,10 @@ def _add(machine: Machine, family: Family, top: int) -> None:
             nearest[proc.pid] = proc.pid
         elif owner is not None:
             nearest[proc.pid] = owner
-            helpers = family[owner].helpers
+            its = family[owner]
+            helpers = its.wrappers if os.path.basename(proc.exe) in SHELLS else its.helpers
             known = any(helper.pid == proc.pid for helper in helpers)  # each process of the family is looked below
-            if not known and not _SILENT.search(proc.command) and os.path.basename(proc.exe) not in SHELLS:
+            if not known and not _SILENT.search(proc.command):
                 helpers.append(proc)
     _name_launchers(machine, family)
 

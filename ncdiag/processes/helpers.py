@@ -9,10 +9,13 @@ from ncdiag.model import RankState
 from ncdiag.processes import kernel, roles, unwoken
 from ncdiag.processes.look import Look
 from ncdiag.processes.proc import Proc
-from ncdiag.stages.threads import frames_of, is_user, main_thread
+from ncdiag.stages.idle import TASKS
+from ncdiag.stages.match import first
+from ncdiag.stages.threads import frames_of, is_user, main_thread, since_fork
 
 MOST = 4
 """Helpers of one process that are looked at."""
+_AT_REST = " waits for its next task"
 _WAITS_FOR_CHILDREN = (
     ("_try_get_data", "torch/utils/data/dataloader.py"),
     ("wait", "subprocess.py"),
@@ -24,15 +27,19 @@ _WAITS_FOR_CHILDREN = (
 
 
 def places(host: Host, look: Look) -> List[str]:
-    """`4711 (pt_data_worker) is at load (data.py:7)`, or its state and wait channel; empty where the process does not wait for its children, or moves."""
+    """`4711 (pt_data_worker) is at load (data.py:7)`, or its state and wait channel; workers that wait for a task come last. Empty where the process
+    does not wait for its children, or moves."""
     state = look.state
     if not look.member.helpers or state.progress is None or state.progress.frames_changed or not waits(state):
         return []
-    return [text for helper in look.member.helpers[:MOST] if (text := _place(host, helper))]
+    told = [text for helper in look.member.helpers[:MOST] if (text := _place(host, helper))]
+    return sorted(told, key=lambda text: text.endswith(_AT_REST))
 
 
 def waits(state: RankState) -> bool:
     """Whether its main thread waits for a child of it."""
+    if state.call.get("name") in ("wait4", "waitid"):
+        return True
     main = main_thread(state.threads)
     frames = frames_of(main) if main is not None else []
     return any(
@@ -49,7 +56,9 @@ def _place(host: Host, helper: Proc) -> str:
         return f"{who} has ended"
     if roles.is_python(helper):
         threads = unwoken.read(host, helper.pid).threads
-        frames = [frame for thread in threads if thread["main"] for frame in thread["frames"]]
+        frames = since_fork([frame for thread in threads if thread["main"] for frame in thread["frames"]])
+        if first(TASKS, frames) is not None:
+            return who + _AT_REST
         own = next((frame for frame in frames if is_user(frame)), None) or (frames[0] if frames else None)
         if own is not None:
             halted = ", stopped" if facts.state in ("T", "t") else ""

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from ncdiag.host import Host, HostError
 from ncdiag.model import Progress
+from ncdiag.processes.family import Member
 from ncdiag.processes.proc import status_fields
 
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -40,7 +41,7 @@ class Counters:
     io_known: bool = False
     children_cpu_s: float = 0.0
     children_bytes: dict[int, int] = field(default_factory=dict)
-    """Helper child -> /proc/PID/io rchar + wchar."""
+    """Helper child -> /proc/PID/io rchar + wchar, of a shell wchar alone: who asks for something again and again reads programs, and writes nothing."""
     own_rchar: int = 0
     """/proc/PID/task/PID/io rchar: what the main thread read."""
 
@@ -57,8 +58,13 @@ def _cpu(numbers: Sequence[int]) -> float:
     return (numbers[10] + numbers[11]) / TICKS
 
 
-def look(host: Host, pid: int, helpers: Sequence[int] = ()) -> Counters | None:
-    """One look; None when the process is gone."""
+def _ended_cpu(numbers: Sequence[int]) -> float:
+    """Of the children that have ended, and theirs."""
+    return (numbers[12] + numbers[13]) / TICKS
+
+
+def look(host: Host, pid: int, member: Member | None = None) -> Counters | None:
+    """One look; None when the process is gone. `member`: whose helpers are looked at, too, with what their children did that have ended."""
     try:
         numbers = _stat_numbers(host, pid)
     except (HostError, ValueError):
@@ -66,8 +72,13 @@ def look(host: Host, pid: int, helpers: Sequence[int] = ()) -> Counters | None:
     if len(numbers) < 21:
         return None
     counters = Counters(time.monotonic(), _cpu(numbers), numbers[6] + numbers[8], numbers[20] * PAGE)
-    counters.children_cpu_s = (numbers[12] + numbers[13]) / TICKS + sum(_helper_cpu(host, helper) for helper in helpers)
-    counters.children_bytes = {helper: _helper_bytes(host, helper) for helper in helpers}
+    helpers = [helper.pid for helper in member.helpers] if member is not None else []
+    wrappers = [wrapper.pid for wrapper in member.wrappers] if member is not None else []
+    counters.children_cpu_s = _ended_cpu(numbers) + sum(_helper_cpu(host, helper) for helper in (*helpers, *wrappers))
+    counters.children_bytes = {
+        **{helper: _helper_bytes(host, helper, "rchar", "wchar") for helper in helpers},
+        **{wrapper: _helper_bytes(host, wrapper, "wchar") for wrapper in wrappers},
+    }
     try:
         fields = status_fields(host, f"/proc/{pid}/io")
         counters.read_bytes, counters.rchar, counters.written_bytes, counters.wchar = (
@@ -82,15 +93,17 @@ def look(host: Host, pid: int, helpers: Sequence[int] = ()) -> Counters | None:
 
 def _helper_cpu(host: Host, pid: int) -> float:
     try:
-        return _cpu(_stat_numbers(host, pid))
-    except (HostError, ValueError):
+        numbers = _stat_numbers(host, pid)
+        return _cpu(numbers) + _ended_cpu(numbers)
+    except (HostError, ValueError, IndexError):
         return 0.0
 
 
-def _helper_bytes(host: Host, pid: int) -> int:
+def _helper_bytes(host: Host, pid: int, *names: str) -> int:
+    """/proc/PID/io holds what children that have ended did, too."""
     try:
         fields = status_fields(host, f"/proc/{pid}/io")
-        return int(fields["rchar"]) + int(fields["wchar"])
+        return sum(int(fields[name]) for name in names)
     except (HostError, KeyError, ValueError):
         return 0
 

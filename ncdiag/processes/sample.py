@@ -82,7 +82,7 @@ class Sampler:
                 halted_children=[f"{helper.pid} ({helper.comm})" for helper in member.helpers if helper.state == "T"],
             )
             look = self.looks[pid] = Look(member, state)
-            look.counters = progress.look(self._host, pid, [helper.pid for helper in member.helpers])
+            look.counters = progress.look(self._host, pid, member)
             look.kernel = kernel.look(self._host, pid)
             look.at, look.turns, state.call = (
                 time.monotonic(),
@@ -216,7 +216,7 @@ class Sampler:
 
     def _measure(self, look: Look, found: gpu.GpuLook) -> None:
         """Progress over the window."""
-        second = progress.look(self._host, look.state.pid, [helper.pid for helper in look.member.helpers])
+        second = progress.look(self._host, look.state.pid, look.member)
         if look.counters is None or second is None:
             return
         changed = look.state.progress.frames_changed if look.state.progress else None

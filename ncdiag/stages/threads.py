@@ -158,14 +158,14 @@ def _inner(stack: Sequence[Frame], rule: Rule, frame: Frame) -> StageMatch:
 
 def _own_code(stack: Sequence[Frame]) -> StageMatch:
     wait = waits.wait_of_stack(stack)
-    own = next((frame for frame in _since_fork(stack) if is_user(frame)), None)
+    own = next((frame for frame in since_fork(stack) if is_user(frame)), None)
     stage = "program" if own is not None else "unknown"
     if wait is not None:
         return StageMatch(stage, wait[0], own or wait[1], "" if own is not None else wait[2])
     return StageMatch(stage, None, own or stack[0])
 
 
-def _since_fork(stack: Sequence[Frame]) -> Sequence[Frame]:
+def since_fork(stack: Sequence[Frame]) -> Sequence[Frame]:
     """Without the frames that a forked child of multiprocessing inherited: those are its parent's."""
     for place, frame in enumerate(stack):
         if frame.name.endswith("_bootstrap") and frame.file.endswith("multiprocessing/process.py"):

@@ -60,3 +60,12 @@ def test_who_hears_much_over_the_connection_that_it_waits_at_is_slow(heard: int,
     progress = Progress(3.0, frames_changed=False, woken=4, heard_bytes=heard)
     late = rank(1, "node-a", "own", wchan="wait_woken", call=call, still_s=0.4, progress=progress)
     assert infer([rank(0, "node-a", "all-reduce", still_s=58.0), late]).kind == kind
+
+
+@pytest.mark.parametrize(("waited", "confidence"), [(90.0, "possible"), (700.0, "likely")])
+def test_a_long_calculation_is_not_soon_called_stuck(waited: float, confidence: str) -> None:
+    """One call into a library that sorts, packs or hashes stands at one line for minutes."""
+    progress = Progress(3.0, cpu_s=2.9, frames_changed=False)
+    computes = rank(1, "node-a", "own", state="R", still_s=0.0, progress=progress)
+    verdict = infer([rank(0, "node-a", "all-reduce", still_s=waited), computes])
+    assert verdict.causes[0].confidence == confidence and "a very long calculation" in verdict.summary

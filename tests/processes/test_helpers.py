@@ -36,6 +36,23 @@ def test_the_place_of_a_child(tmp_path: Path, program: str, place: str) -> None:
     assert told.startswith(f"{child} (") and place in told
 
 
+POOL = """
+import multiprocessing, os
+if __name__ == "__main__":
+    with multiprocessing.get_context("fork").Pool(2) as pool:
+        pool.map(abs, range(9))
+        lost = pool.apply_async(os._exit, (1,))
+        print("ready", flush=True)
+        lost.get()
+"""
+
+
+def test_a_worker_that_was_forked_is_not_where_its_parent_is(tmp_path: Path) -> None:
+    with running(POOL, folder=tmp_path, environment={"RANK": "0", "WORLD_SIZE": "2"}) as (parent, _):
+        (state,) = [one for one in sample(Host(), [parent.pid], Options(0.6)).states if one.pid == parent.pid]
+    assert state.child_places and all(place.endswith("waits for its next task") for place in state.child_places)
+
+
 def test_who_does_not_wait_for_its_children_is_not_asked(tmp_path: Path) -> None:
     source = STARTS.replace("child.wait()", "import time; time.sleep(600)")
     with running(source, "sleep", folder=tmp_path) as (parent, _):

@@ -63,3 +63,23 @@ def test_who_waits_for_a_child_that_moves_data_is_slow(tmp_path: Path, how: str,
     assert state.progress is not None
     assert activity.moves_data(state.progress) is moves, activity.rate(state.progress)
     assert ("a helper moves" in activity.rate(state.progress)) is moves
+
+
+MAKES = "while :; do head -c 100000 /dev/zero > made; sleep 0.05; done"
+ASKS = "while :; do cat /dev/null; sleep 0.05; done"
+COMPUTES = "while :; do (i=0; while [ $i -lt 2000 ]; do i=$((i+1)); done); done"
+SHELL = """
+import os, sys
+print("ready", flush=True)
+os.system(sys.argv[1])
+"""
+
+
+@pytest.mark.parametrize(("line", "moves", "busy"), [(MAKES, True, None), (ASKS, False, None), (COMPUTES, None, True)])
+def test_what_a_shell_has_others_do(tmp_path: Path, line: str, moves: bool | None, busy: bool | None) -> None:
+    """One short program after the other: none of them is there at both ends of a look."""
+    with running(SHELL, f"cd {tmp_path}; {line}", folder=tmp_path, environment={"RANK": "0"}) as (program, _):
+        time.sleep(0.3)
+        state = sample(Host(), [program.pid], Options(window_s=1.0)).states[0]
+    assert moves is None or activity.moves_data(state.progress) is moves, activity.rate(state.progress)
+    assert busy is None or activity.busy(state.progress) is busy, activity.rate(state.progress)

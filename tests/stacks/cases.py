@@ -101,6 +101,8 @@ CASES = (
         private=True,
     ),
     Case("plain-slow", "plain", "slow", torch=False),
+    Case("plain-slow-shell", "plain", "shell", torch=False),
+    Case("plain-slow-fetcher", "plain", "fetcher", torch=False),
 )
 
 

@@ -4,11 +4,12 @@
 import os
 import signal
 import socket
+import subprocess
+import sys
 import threading
 import time
 
 import group
-
 
 
 def lock():
@@ -63,6 +64,31 @@ def slow():
             shard.seek(0)
             shard.read(1 << 18)
             time.sleep(0.1)
+
+
+def shell():
+    """A shell that runs one short program after the other, as a build or a download script does."""
+    group.here()
+    line = 'while :; do head -c 200000 /dev/zero > "$0"; sleep 0.1; done; true'
+    subprocess.run(["sh", "-c", line, str(group.PLACE / "part.bin")], check=False)
+
+
+DRIPS = """
+import socket, sys, time
+connection, _ = socket.socket(fileno=int(sys.argv[1])).accept()
+while True:
+    connection.sendall(bytes(3000)); time.sleep(0.2)
+"""
+
+
+def fetcher():
+    """A program of its own that gets a little now and then, and writes nothing yet."""
+    code = "import socket, sys\ns = socket.create_connection(('127.0.0.1', int(sys.argv[1])))\nwhile s.recv(4096): pass"
+    with socket.create_server(("127.0.0.1", 0)) as source:
+        drips = subprocess.Popen([sys.executable, "-c", DRIPS, str(source.fileno())], pass_fds=[source.fileno()])
+        group.here()
+        subprocess.run([sys.executable, "-c", code, str(source.getsockname()[1])], check=False)
+        drips.wait()
 
 
 if group.RANK == 1:
