@@ -61,7 +61,10 @@ class Documents:
         rules = rules_for(None)
         shown = view(parse_topology(text), rules, settings_from({}, rules).settings)
         for finding in check_topology(shown, ""):
-            self._signals.append(_signal(name, finding, order))
+            if finding.status in (Status.OK, *_SAYS):
+                self._signals.append(_signal(name, finding, order))
+            else:  # neither right nor wrong: a dump that is cut off, a machine without network cards
+                self.notes.append(f"{name}: {finding.summary}")
 
     def _pyspy(self, name: str, threads: list[dict[str, Any]], order: float) -> None:
         for thread in threads:

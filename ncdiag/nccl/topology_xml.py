@@ -12,6 +12,7 @@ from ncdiag.nccl.xml_reader import Element, NotNcclXml, read_xml
 
 XML_VERSION = 1  # NCCL_TOPO_XML_VERSION in all of them
 MAX_NCCL_ELEMENTS = 256  # per rank; a larger NCCL_TOPO_FILE stops NCCL 2.30 with "XML parser is limited to 256 nodes"
+MAX_DEVICES = 640  # NCCL_TOPO_MAX_NODES of a kind in 2.30; the paths of more would take minutes
 _KNOWN = frozenset(("cpu", "pci", "gpu", "nic", "net", "nvlink", "c2c", "pcilink", "gin"))
 
 
@@ -21,7 +22,7 @@ def looks_like_topology(text: str) -> bool:
 
 
 def parse_topology(text: str) -> Topology:
-    """Raises NotNcclXml (a ValueError) if there is no `<system>` with anything of NCCL's below it."""
+    """Raises NotNcclXml (a ValueError) if there is no `<system>` with anything of NCCL's below it, or more than NCCL takes."""
     document = read_xml(text, "system")
     root = document.root
     topology = Topology(origin="dump", remarks=list(document.remarks))
@@ -37,6 +38,9 @@ def parse_topology(text: str) -> Topology:
             builder.strange(child, "system")
     if not topology.cpus and not document.cut:
         raise NotNcclXml("<system> holds no <cpu>: this is not NCCL's topology")
+    for devices, what in ((topology.gpus, "GPUs"), (topology.nets, "network devices")):
+        if len(devices()) > MAX_DEVICES:
+            raise NotNcclXml(f"{len(devices())} {what} in one topology; NCCL takes {MAX_DEVICES} at most")
     _tell_hosts_apart(topology)
     elements = _size(root)
     if elements > MAX_NCCL_ELEMENTS:

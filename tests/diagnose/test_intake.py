@@ -162,6 +162,15 @@ def test_topology_dump(tmp_path: Path) -> None:
     assert diagnose([str(tmp_path)]).verdict.causes[0].cause in ("unresolved", "healthy", "topology-file-error")
 
 
+@pytest.mark.parametrize("cut", [True, False])
+def test_a_dump_that_is_cut_off_or_names_no_network_is_not_healthy(tmp_path: Path, cut: bool) -> None:
+    text = '<system version="1"><cpu numaid="0"><pci busid="0000:0f:00.0" class="0x030200"><gpu dev="0" sm="90" rank="0"/></pci></cpu></system>'
+    (tmp_path / "t.xml").write_text(text[:-30] if cut else text)
+    found = diagnose([str(tmp_path)])
+    assert found.verdict.causes[0].cause == "unresolved"
+    assert any(("cut off" if cut else "no network device") in note for note in found.notes), found.notes
+
+
 def stream(raw: bytes, size: int) -> Stream:
     return Stream("x", iter([raw[at : at + size] for at in range(0, len(raw), size)] or [b""]), raw[:100])
 

@@ -175,3 +175,12 @@ def test_graphs():
 
 def test_recognised_by_content():
     assert looks_like_topology(machines.one_gpu()) and not looks_like_topology("<graphs/>")
+
+
+def test_more_devices_than_nccl_takes_are_refused_before_their_paths_are_worked_out():
+    pci = "".join(
+        f'<pci busid="0000:{number >> 8:02x}:{number & 255:02x}.0" class="0x030200"><gpu dev="{number}" sm="90" rank="{number}"/></pci>'
+        for number in range(700)
+    )
+    with pytest.raises(NotNcclXml, match="700 GPUs"):
+        parse_topology(f'<system version="1"><cpu numaid="0">{pci}</cpu></system>')
