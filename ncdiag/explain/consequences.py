@@ -67,7 +67,7 @@ FOLLOWS: dict[str, frozenset[str]] = {
         {"socket-ifname-wrong", "node-ip-wrong-interface", "bootstrap-blocked-firewall"}
     ),
     "socket-ifname-wrong": frozenset({"bootstrap-blocked-firewall"}),
-    "clock-skew": frozenset({"ray-node-lost"}),
+    "clock-skew": frozenset({"ray-node-lost", "ray-gcs-unreachable"}),
     "duplicate-gpu": frozenset({"rank-layout-wrong"}),
     "rank-layout-wrong": frozenset({"rank-missing"}),
     "visible-devices-conflict": frozenset({"parallel-size-mismatch", "rank-layout-wrong"}),

@@ -48,6 +48,43 @@ def test_pods_that_are_well_placed(lines: list[str]) -> None:
     assert "container-isolation" not in [cause.cause for cause in causes(*lines)]
 
 
+INSPECT = ['  {', '    "Id": "{}",', '    "HostConfig": {{"IpcMode": "private"}},', '    "Config": {{', '      "Hostname": "{}"', "    }}", "  }}"]  # fmt: skip
+PS = "CONTAINER ID   IMAGE        COMMAND    CREATED      STATUS      PORTS   NAMES"
+
+
+def inspected(*names: str) -> list[str]:
+    return ["[", *(line.format(name) if "{}" in line else line for name in names for line in INSPECT), "]"]
+
+
+def in_containers(one: str, two: str) -> list[str]:
+    no_card = [f"{name}:1:9 [0] NCCL INFO NET/IB : No device found." for name in ("work-0", "work-1")]
+    return [line.replace("work-0", one).replace("work-1", two) for line in [*no_card, *log("NET/Socket/0")]]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        inspected("0a1b2c3d4e5f", "6a7b8c9d0e1f"),
+        [PS, *(f"{name}   engine:1     serve      2 hours ago  Up 2 hours          {name[:3]}" for name in ("0a1b2c3d4e5f", "6a7b8c9d0e1f"))],
+    ],
+    ids=["inspect", "ps"],
+)  # fmt: skip
+def test_two_containers_of_one_docker_need_no_rdma(answer: list[str]) -> None:
+    found = causes(*answer, *in_containers("0a1b2c3d4e5f", "6a7b8c9d0e1f"))
+    assert (found[0].cause, found[0].confidence) == ("container-isolation", "likely")
+    assert "net-fallback-slow" not in [cause.cause for cause in found]
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [[*inspected("0a1b2c3d4e5f"), *inspected("6a7b8c9d0e1f")], inspected("0a1b2c3d4e5f", "777777777777")],
+    ids=["two machines", "something else"],
+)
+def test_containers_that_are_not_known_to_be_together(answers: list[str]) -> None:
+    found = causes(*answers, *in_containers("0a1b2c3d4e5f", "6a7b8c9d0e1f"))
+    assert "container-isolation" not in [cause.cause for cause in found]
+
+
 def bridge(*addresses: str, interface: str = "eth0") -> list[str]:
     return [
         line

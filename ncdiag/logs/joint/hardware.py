@@ -69,14 +69,25 @@ def some_devices(signals: Sequence[Signal], facts: NcclFacts) -> None:
             )
 
 
+_UNPROTECTED = re.compile(r"enabled\s+0\s+0\s+0\s+0\s+0\s+0\s+0\s+0|PFC configuration|PFC: disabled")
+_OUT_OF_ORDER = re.compile(r"(?:packet_seq_err|out_of_sequence)\b.*\d{3}")
+
+
 def path_explained(signals: Sequence[Signal]) -> None:
-    """RDMA fails on the way, and a fact shows why packets do not get through: that is what ended it, not a condition."""
+    """RDMA fails on the way, and a fact shows why packets do not get through: that is what ended it, not a condition.
+
+    A path that is broken makes packets be sent again, too: only where others arrive out of order, and no priority is protected, are they lost under load.
+    """
+    said = [item.text for signal in signals if signal.cause == "roce-lossless-missing" for item in signal.evidence]
+    lossy = any(_UNPROTECTED.search(text) for text in said) and any(_OUT_OF_ORDER.search(text) for text in said)
     if any(
         signal.cause == "ib-path-unreachable" and signal.says >= Says.STRONG and not signal.condition
         for signal in signals
     ):
         for signal in signals:
             if signal.cause in ("roce-over-bond", "mtu-mismatch", "roce-gid-wrong") and signal.says is Says.STRONG:
+                signal.condition = False
+            if signal.cause == "roce-lossless-missing" and lossy:
                 signal.condition = False
 
 

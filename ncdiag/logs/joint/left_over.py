@@ -31,11 +31,21 @@ def left_over(signals: Sequence[Signal], readers: Readers) -> Iterator[Signal]:
             {"pid": next(iter(orphans))},
             order=min((signal.order for signal in signals), default=0.0) - 1,
         )
+    _holding(signals, readers)
     for signal in signals:
         holder = readers.sockets.holder(str(signal.where.get("port", ""))) if signal.cause == "port-in-use" else None
         if holder is not None:
             yield _of_holder(signal, holder, signals, readers)
             return
+
+
+def _holding(signals: Sequence[Signal], readers: Readers) -> None:
+    """A process that is said to be of an earlier run is the one that holds GPU memory: it comes before what lacks that memory."""
+    first = min((signal.order for signal in signals), default=0.0)
+    for signal in signals:
+        if signal.cause == "stale-process" and signal.where.get("pid") in readers.smi.holders:
+            signal.order = first - 1
+            signal.summary += f"; it is process {signal.where['pid']}, which holds GPU memory"
 
 
 _PID = re.compile(r"\bpid=(\d{1,9})|^(\d{1,9})/")

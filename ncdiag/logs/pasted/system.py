@@ -181,12 +181,14 @@ _FILES = re.compile(
 )
 """Wait channels of processes that wait for a file system of the network or of a program."""
 _PARENT = re.compile(
-    r"^\s*(?P<pid>\d+)\s+1\s+(?:.*?\s)?(?P<command>VLLM::(?:Worker|EngineCor)\S*|sglang::\S*|pt_main_thread\S*|ray::\S*|.*multiprocessing\.(?:spawn|forkserver)\b).*$"
+    r"^\s*(?:[a-z_][\w.+-]{0,31}\s+)?(?P<pid>\d+)\s+1\s+(?:.*?\s)?(?P<command>VLLM::(?:Worker|EngineCor)\S*|sglang::\S*|pt_main_thread\S*|ray::\S*|.*multiprocessing\.(?:spawn|forkserver)\b).*$"
 )
 _RANK = re.compile(
     r"^\s*(?:[a-z_][\w.+-]{0,31}\s+)?(?P<pid>\d{1,9})\s+1\s+(?:.*?\s)?(?P<command>(?:\S*/)?(?:python[\d.]*|torchrun|accelerate|deepspeed)\s+\S.*?)\s*$"
 )
 """A program that may be one rank of several, whose parent is process 1: alone it may be a service."""
+_TABLE = re.compile(r"^\s*(?:\S+\s+)?PID\s+PPID\b|\bps\s+(?:-\S+\s+)*(?:-\w*f\b|-?\w*o\s*(?:user,|uid,)?pid,ppid\b)")
+"""A table with the parents' column: its heading, or the command before one whose heading a filter took away."""
 _NUMBERED = re.compile(r"--(?:local|node|global|machine)?[_-]?rank[= ]\d+ ?")
 _STOP = (
     "do_signal_stop",
@@ -200,7 +202,7 @@ class Processes:
     """`ps` with and without its heading: processes of the engine that are stopped or wait for files, and workers that lost their parent."""
 
     triggers = (
-        *("%CPU %MEM", "  PID ", " PID TTY", "STAT", "PPID", "Tl ", "Tsl ", "Tl+ ", "T+ ", *_STOP),
+        *("%CPU %MEM", "  PID ", " PID TTY", "STAT", "PPID", "ps -", "Tl ", "Tsl ", "Tl+ ", "T+ ", *_STOP),
         *("rpc_wait_bit", "nfs_", "nfs4_", "fuse_", "request_wait_answer", "ceph_", "ldlm_", "ptlrpc_", "cl_sync_io"),
     )
 
@@ -215,8 +217,8 @@ class Processes:
 
     def take(self, line: Line) -> bool:
         text = line.text
-        if "PID" in text:
-            self._parents = re.match(r"^\s*(?:\S+\s+)?PID\s+PPID\b", text) is not None
+        if "PID" in text or "ps -" in text:
+            self._parents = _TABLE.search(text) is not None
             return True
         match = _STAT.match(text)
         if match and match["state"][0] in "Tt" and len(self._stopped) < 100:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ncdiag.explain import Says
+from ncdiag.logs.kinds import CERTIFICATE
 from ncdiag.logs.model import rule
 
 _PEER = r"(?P<peer>\[?[0-9A-Za-z.:%-]*[0-9A-Za-z]\]?)<(?P<port>\d+)>"
@@ -160,6 +161,7 @@ RULES = (
          "the nodes' clocks differ too much", unless=r"make(?:\[\d+\])?:"),
     rule("clock-skew", Says.STRONG, ("Expired credential", "Signature expired: ", "certificate has expired", "time jump", "Token used before issued", "ImmatureSignatureError"),
          "a certificate or credential is out of its time: the clock of a node is off", r"(?i)expired|jump|before issued|immature", condition=False),
+    rule("", Says.SYMPTOM, ("CERTIFICATE_VERIFY_FAILED", "certificate verify failed", "certificate has expired or is not yet valid"), "the certificate of the other side is refused", candidates=("clock-skew", "ray-gcs-unreachable"), kind=CERTIFICATE),
     rule("clock-skew", Says.STRONG, ("System clock synchronized: no", "NTP synchronized: no", "Not synchronised", "Leap status     : Not synchronised", "NTP service: inactive"), "this node's clock is not synchronised", condition=True),
     rule("clock-skew", Says.STRONG, "of NTP time", "this node's clock is {off} s off", r"System time\s*:\s*(?P<off>(?:[1-9]\d*|0\.[5-9]\d*)(?:\.\d+)?) seconds (?:fast|slow) of NTP time", condition=True),
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ncdiag.explain import Says
+from ncdiag.logs.kinds import UNLIKE
 from ncdiag.logs.model import rule
 
 _ROW = r"^\s*\d+(?:[._+]\S*)?\s.*\s(?P<state>{})(?: by \d+)?\s.*?\b\d{{1,3}}:\d{{1,3}}\b"  # of sacct
@@ -15,7 +16,7 @@ RULES = (
          r"\[(?P<pid>\d+)\] trap invalid opcode.*? in (?P<part>[^\s\[]+)|Signal 4 \(SIGILL\) received by PID (?P<pid2>\d+)|exitcode: -4\)?(?: local_rank: (?P<local_rank>\d+))? \(pid: (?P<pid3>\d+)\)|Illegal instruction|signal 4\b",
          remedy="compare the CPU flags of this node (lscpu) with those of the machine where that part was built; take a build for the older CPU (no -march=native), or a node like the others"),
     rule("rank-died", Says.STRONG, ("segfault at", "general protection fault", "trap invalid opcode", "Fatal Python error: Segmentation fault", "Fatal Python error: Illegal instruction", "Caught signal 11", "Segmentation fault", "core dumped", "SIGSEGV", "signal 11"),
-         "a process crashed ({where})", r"(?:\s(?P<where>[\w:./-]+)\[(?P<pid>\d+)\]: segfault at.*)|[Ss]egmentation fault|segfault|SIGSEGV|signal 11|core dumped|protection fault|invalid opcode|Illegal instruction", unless=r"(?i)bus error|potential root causes|can happen when|due to SIGSEGV or other|Aborted \(core",
+         "a process crashed ({where})", r"(?:\s(?P<where>[\w:./-]+)\[(?P<pid>\d+)\]: segfault at.*)|srun: error: (?P<node>[\w.-]+): (?P<where2>task (?P<rank>\d{1,6})): Segm|[Ss]egmentation fault|segfault|SIGSEGV|signal 11|core dumped|protection fault|invalid opcode|Illegal instruction", unless=r"(?i)bus error|potential root causes|can happen when|due to SIGSEGV or other|Aborted \(core",
          remedy="find the core dump and the first lines before the crash of this process; the others' closed connections follow from it"),
     rule("framework-version-bug", Says.HINT, ("libnccl.so", "ncclLaunch", "ncclProxy", "ncclGroup", "ncclEnqueue", "ncclComm"), "the crash stands inside NCCL itself: a bug of this version, or memory spoilt before",
          r"segfault.* in libnccl\.so|^\s*#?\d+\s+0x[0-9a-f]+ (?:in )?nccl\w+ ?\(", candidates=("rank-died",)),
@@ -106,6 +107,8 @@ RULES = (
     rule("", Says.SYMPTOM, ("DeepEP error", "DeepEP timeout", "DeepEP dispatch", "DeepEP combine", "DeepEP intranode", "DeepEP internode"), "DeepEP waited for another rank and gave up after its fixed time", r"DeepEP[^\n]*timeout", candidates=("slow-load-peer-timeout", "rank-stuck-outside-collective", "ib-path-unreachable")),
     rule("", Says.SYMPTOM, ("failure detected by watchdog at work sequence", "due to a collective timeout from"), "a collective ran into its time limit on {waiter}", r"\[PG ID \S+ PG GUID \S+ (?P<waiter>Rank \d+)\]|", candidates=("rank-stuck-outside-collective", "collective-desync", "bootstrap-blocked-firewall")),
     rule("", Says.SYMPTOM, ("NIXL_ERR_REMOTE_DISCONNECT", "Unexpected UCX error", "UCX  ERROR", "UCX ERROR"), "the other side of a UCX connection is gone or does not answer", r"NIXL_ERR_REMOTE_DISCONNECT|(?i:endpoint timeout|reset by (?:remote )?peer)", candidates=("rank-died", "ib-path-unreachable", "bootstrap-blocked-firewall")),
+    rule("version-mismatch", Says.HINT, "compatibility hash mismatch", "prefill and decode engine do not fit together (vLLM's version, model, cache type or attention backend)", candidates=("engine-exception",), kind=UNLIKE,
+         remedy="the same image digest, model, --kv-cache-dtype, --block-size and attention backend for both; compare their first lines"),
     rule("", Says.SYMPTOM, ("NIXL_ERR_BACKEND", "NIXL_ERR_NOT_FOUND", "NIXL_ERR_INVALID_PARAM"), "NIXL cannot set up or use its transport ({reason})", r"(?P<reason>NIXL_ERR_\w+)", candidates=("net-plugin-incompatible", "rdma-unavailable", "memlock-limit")),
     rule("", Says.SYMPTOM, ("Timed out waiting", "Application timeout caused pair closure"), "a gloo operation was not matched by a peer in time", r"Timed out waiting \d+ms for (?:recv|send)|pair closure", candidates=("rank-stuck-outside-collective", "rank-stopped", "slow-load-peer-timeout")),
     rule("", Says.SYMPTOM, ("Connect timeout [none]",), "gloo's ranks did not connect to each other in time", candidates=("bootstrap-blocked-firewall", "socket-ifname-wrong", "rank-missing")),

@@ -45,5 +45,5 @@ RULES = (
     rule("", Says.SYMPTOM, ("Wait for all ray workers to be active",), "the head waits for Ray workers: {what}", r"(?P<what>\d+/\d+ is active)", candidates=("rank-missing", "ray-gcs-unreachable", "ray-resources-infeasible")),
     rule("ray-gcs-unreachable", Says.HINT, ("Failed to register worker", "failed to register in time", "raylet client: IOError", "The raylet process failed to start", "Failed to connect to socket"), "a worker cannot reach its raylet", r"(?i)regist|raylet|plasma|socket"),
     rule("stale-process", Says.STRONG, ("does not match persisted value", "Found existing Ray instance", "another Ray instance", "existing ray processes", "File exists: '/psm_", "FileExistsError: [Errno 17] File exists: '/psm", "zombie", "left-over", "leftover process", "stale lock", "orphan"), "an earlier run still holds something here",
-         r"(?i)session name|ray instance|ray processes|psm_|<defunct>|zombie process|left-?over process|stale lock|orphan(?:ed)? (?:process|worker)", remedy="end the earlier run's processes (`ray stop`, ps, nvidia-smi), then start again"),
+         r"(?i)session name|ray instance|ray processes|psm_|<defunct>|zombie process|left-?over process(?: (?P<pid>\d+))?|stale lock|orphan(?:ed)? (?:process|worker)", remedy="end the earlier run's processes (`ray stop`, ps, nvidia-smi), then start again"),
 )

@@ -72,7 +72,7 @@ RULES = (
          remedy="clean or change cable and transceiver of this port, look at its other end"),
     rule("ib-link-or-hca-fault", Says.STRONG, ("speed change detected",), "a port of {device} changed its speed ({a} -> {b} Mb/s)", r"NET/IB : (?P<device>\S+?):\d+ speed change detected: (?P<a>\d+) -> (?P<b>\d+)", condition=True),
     rule("ib-link-or-hca-fault", Says.STRONG, ("marked as failed",), "NCCL marked a network device as failed", r"[Dd]evice (?P<device>\S+) marked as failed"),
-    rule("ib-link-or-hca-fault", Says.STRONG, ("ACCESS_REG", "cmd_work_handler", "wait_func", "teardown failed", "mlx5_cmd_out_err"), "the adapter's firmware does not answer commands", r"mlx5_core (?P<device>[0-9a-f:.]+).*(?:timeout|failed|syndrome)", unless=r"limits exceeded|no resources|CREATE_\w+\("),
+    rule("ib-link-or-hca-fault", Says.STRONG, ("ACCESS_REG", "cmd_work_handler", "wait_func", "teardown failed", "mlx5_cmd_out_err"), "the adapter's firmware does not answer commands", r"mlx5_core (?P<device>[0-9a-f:.]+).*(?:timeout|failed|syndrome)", unless=r"limits exceeded|no resources|CREATE_\w+\(|(?:ACCESS_REG|QUERY_\w+)\b.*status bad (?:operation|parameter|param|input|resource)\b"),
     # --- queue pairs and GIDs
     rule("roce-gid-wrong", Says.STRONG, ("ibv_modify_qp",), "the GID that NCCL uses cannot carry traffic (index {gid_index}, {gid})",
          r"ibv_modify_qp failed with .*local GID index (?P<gid_index>-?\d+), local GID (?P<gid>::(?=,|\s|$)|fe80:\S*?|0000:0000:0000:0000:0000:0000:0000:0000)(?:,|\s|$)",
