@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from rich.console import Console
@@ -12,7 +14,7 @@ from rich.text import Text
 
 from ncdiag import redact
 from ncdiag.model import SCHEMA, Cause, Evidence
-from ncdiag.report.console import make_console
+from ncdiag.report.console import make_console, print_item
 from ncdiag.report.plain import one_line, plain
 from ncdiag.report.run import now
 from ncdiag.report.wrapped import wrapped
@@ -21,9 +23,11 @@ STYLES = {"sure": "bold red", "likely": "yellow", "possible": "magenta"}
 GOOD = ("healthy", "slow-not-hung")
 QUIET = (*GOOD, "unresolved")
 """Causes that have no confidence to show and no playbook."""
+_FITS = re.compile(r"^fits(?:, too)?: ")
 _LINES_SHOWN = 4
 _INDENT = 4
 _WIDTH = 180  # characters of a file's line with its place
+_LEAST = 160  # of the line alone, however long the file's path is
 
 
 def causes_as_json(
@@ -67,17 +71,36 @@ def causes_as_text(
 ) -> str:
     """The ranked list. With `show_all` every evidence line. `more`: what is typed to see them all."""
     console, buffer = make_console(color)
+    told: dict[str, Sequence[Evidence]] = {}
     for index, cause in enumerate(causes):
-        _print(console, cause, None if show_all else _LINES_SHOWN if index == 0 else 2, more)
+        _print(
+            console,
+            cause if show_all else _briefly(cause, told),
+            None if show_all else _LINES_SHOWN if index == 0 else 2,
+            more,
+        )
     if next_:
         console.print(Text("next, to be surer:", "bold"))
         for step in next_:
-            console.print(Padding(Text("· " + plain(step)), (0, 0, 0, 2)))
+            print_item(console, "·", plain(step))
     for note in notes:
         console.print(Text(wrapped("note: " + plain(note), "      "), "dim"), soft_wrap=True)
     if sources:
         console.print(Text(f"read {len(sources)} source{'s' if len(sources) != 1 else ''}", "dim"))
     return buffer.text()
+
+
+def _briefly(cause: Cause, told: dict[str, Sequence[Evidence]]) -> Cause:
+    """Several causes that fit one line say it once. `told`: what was said with which lines, and is added to."""
+    said = _FITS.sub("", cause.summary)
+    if said not in told or cause.cause in QUIET:
+        told.setdefault(said, cause.evidence)
+        return cause
+    return replace(
+        cause,
+        summary="fits the same lines as above",
+        evidence=[item for item in cause.evidence if item not in told[said]],
+    )
 
 
 def _print(console: Console, cause: Cause, limit: int | None, more: str) -> None:
@@ -120,7 +143,7 @@ def _print_lines(console: Console, items: Sequence[Evidence], limit: int | None,
     shown = items[:limit]
     for item in shown:
         place = one_line(item.source) + (f":{item.line}" if item.line is not None else "")
-        room = max(_WIDTH - len(place), 60)
+        room = max(_WIDTH - len(place), _LEAST)
         text = plain(item.text)
         line = " " * _INDENT + f"{place}  {text if len(text) <= room else text[:room] + '…'}"
         console.print(Text(wrapped(line, " " * (_INDENT + 2)), "dim"), soft_wrap=True)

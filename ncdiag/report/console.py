@@ -76,10 +76,11 @@ def findings_as_text(
             _print_block(console, groups, nodes, None if show_all else LINES, more)
     for status in (Status.UNKNOWN, *((Status.OK, Status.SKIP) if show_all else ())):
         chosen = [finding for finding in findings if finding.status is status]
-        for alike, probes in _with_one_reason(folded(chosen), nodes):
-            _print_line(console, alike, nodes, probes)
-        if status is Status.UNKNOWN:
-            _print_advice(console, chosen)
+        for remedy, rows in _by_advice(_with_one_reason(folded(chosen), nodes)):
+            for alike, probes in rows:
+                _print_line(console, alike, nodes, probes)
+            if remedy:
+                console.print(Padding(Text("→ " + plain(remedy), "dim"), (0, 0, 0, 8)))
     hidden = more and not show_all and numbers["ok"] + numbers["skip"]
     console.print(_verdict(nodes, numbers).append(f" ({more} shows each)" if hidden else "", "dim"), soft_wrap=True)
     return buffer.text()
@@ -136,6 +137,11 @@ def _print_line(console: Console, alike: list[Finding], nodes: Sequence[str], pr
     print_row(console, Text(first.status.value, STYLES[first.status]), line)
 
 
+def print_item(console: Console, mark: str, line: str) -> None:
+    """One of a list: its mark, and a paragraph that hangs behind it."""
+    print_row(console, Text(f"  {mark}"), Text(line), 4)
+
+
 def print_row(console: Console, head: Text, line: Text, width: int = 8) -> None:
     """A word, and a paragraph that hangs behind its `width` columns."""
     table = Table.grid(padding=(0, 0))
@@ -151,10 +157,12 @@ def _apart(alike: Sequence[Finding]) -> str:
     return f" (and {number} more like it, with other numbers)" if number else ""
 
 
-def _print_advice(console: Console, findings: Sequence[Finding]) -> None:
-    """How what could not be looked at becomes readable, each way once."""
-    for remedy in dict.fromkeys(plain(finding.remedy) for finding in findings if finding.remedy):
-        console.print(Padding(Text("→ " + remedy, "dim"), (0, 0, 0, 8)))
+def _by_advice(rows: Iterable[tuple[list[Finding], int]]) -> list[tuple[str, list[tuple[list[Finding], int]]]]:
+    """What says how it becomes readable stands above that, each way once; what does not say it comes first."""
+    ways: dict[str, list[tuple[list[Finding], int]]] = {"": []}
+    for alike, probes in rows:
+        ways.setdefault(next((one.remedy for one in alike if one.remedy), ""), []).append((alike, probes))
+    return list(ways.items())
 
 
 def _verdict(nodes: Sequence[str], numbers: dict[str, int]) -> Text:

@@ -16,10 +16,11 @@ from ncdiag import redact
 from ncdiag.hang.verdict import Fold, RankVerdict, Verdict
 from ncdiag.model import SCHEMA, Cause
 from ncdiag.report.causes import QUIET
-from ncdiag.report.console import make_console, print_row
+from ncdiag.report.console import make_console, print_item, print_row
 from ncdiag.report.plain import one_line, plain
 from ncdiag.report.printed import print_printed
 from ncdiag.report.run import Run
+from ncdiag.report.wrapped import wrapped
 
 KINDS = {
     "hang": "bold red",
@@ -145,9 +146,9 @@ def _print_stacks(console: Console, folds: Sequence[Fold], limit: int | None) ->
         console.print(head)
         frames = fold.frames if limit is None else _telling(fold.frames, limit)
         for frame in frames:
-            console.print(Text("    " + _short(one_line(frame))), soft_wrap=True)
+            console.print(Text(wrapped("    " + _short(one_line(frame)), " " * 8)), soft_wrap=True)
         if len(frames) < len(fold.frames):
-            console.print(Text(f"    … {len(fold.frames) - len(frames)} more (ncdiag -v)", "dim"))
+            console.print(Text(f"    … {len(fold.frames) - len(frames)} more (-v shows all)", "dim"))
 
 
 def _telling(frames: Sequence[str], limit: int) -> list[str]:
@@ -182,9 +183,9 @@ def _print_list(console: Console, title: str, lines: Sequence[str], limit: int |
     console.print(Text(f"\n{title}", "bold"))
     shown = lines if limit is None else lines[:limit]
     for line in shown:
-        console.print(Padding(Text("- " + plain(line)), (0, 0, 0, 2)))
+        print_item(console, "-", plain(line))
     if len(shown) < len(lines):
-        console.print(Text(f"  - and {len(lines) - len(shown)} more (ncdiag -v)", "dim"))
+        console.print(Text(f"  - and {len(lines) - len(shown)} more (-v shows all)", "dim"))
 
 
 def verdict_as_json(command: str, verdict: Verdict, notes: Sequence[str], code: int, run: Run) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -12,7 +11,7 @@ from ncdiag.model import Status
 from ncdiag.nodeset import fold
 from ncdiag.report.causes import causes_as_text
 from ncdiag.report.compare import Comparison, Item
-from ncdiag.report.console import STYLES, findings_as_text, make_console
+from ncdiag.report.console import STYLES, findings_as_text, make_console, print_row
 from ncdiag.report.headline import headline
 from ncdiag.report.html.heatmap import slowest
 from ncdiag.report.html.timeline import spread
@@ -36,14 +35,14 @@ def comparison_as_text(comparison: Comparison, *, color: str | None) -> str:
     for name, (title, style) in TITLES.items():
         items = lists[name]
         console.print(Text(f"{len(items):,} {title}", style if items else "dim"))
-        for line in _lines(
+        for status, line in _lines(
             items if name != "unchanged" else [item for item in items if item.status is not Status.UNKNOWN]
         ):
-            console.print(Padding(line, (0, 0, 0, 2)))
+            print_row(console, Text(f"  {status.value}", STYLES[status]), line, 10)
     return buffer.text()
 
 
-def _lines(items: list[Item]) -> list[Text]:
+def _lines(items: list[Item]) -> list[tuple[Status, Text]]:
     grouped: dict[tuple[object, ...], list[Item]] = {}
     for item in items:
         summary = item.summary.replace(item.node, "\0") if item.node else item.summary
@@ -51,12 +50,11 @@ def _lines(items: list[Item]) -> list[Text]:
     lines = []
     for alike in grouped.values():
         first = alike[0]
-        line = Text(f"{first.status.value:<8}", STYLES[first.status])
-        line.append(one_line(first.what), "bold")
+        line = Text(one_line(first.what), "bold")
         where = f"{fold(item.node for item in alike if item.node)} {first.rest}".strip()
         line.append(f"  {one_line(where)}" if where else "", "cyan")
         line.append("  " + plain(first.summary))
-        lines.append(line)
+        lines.append((first.status, line))
     return lines
 
 

@@ -21,8 +21,15 @@ def wrapped(line: str, rest: str = "") -> str:
     """`line`, its further lines beginning with `rest`; words that are too long (paths) stay whole."""
     if len(line) <= columns():
         return line
+    text = line.lstrip(" ")
     return textwrap.fill(
-        line, columns(), subsequent_indent=rest, break_long_words=False, break_on_hyphens=False, expand_tabs=False
+        text,
+        columns(),
+        initial_indent=" " * (len(line) - len(text)),
+        subsequent_indent=rest,
+        break_long_words=False,
+        break_on_hyphens=False,
+        expand_tabs=False,
     )
 
 

@@ -6,10 +6,12 @@ from dataclasses import replace
 
 import pytest
 
+from ncdiag.hang.verdict import Fold, Verdict
 from ncdiag.model import Cause, Evidence, fail, skip, unknown, warn
 from ncdiag.report.absent import absent
 from ncdiag.report.causes import causes_as_text
 from ncdiag.report.console import findings_as_text
+from ncdiag.report.hang import verdict_as_text
 from ncdiag.report.wrapped import wrapped
 from tests.probes.machines import Machine, judged
 
@@ -53,6 +55,57 @@ def test_a_node_that_gave_nothing_is_not_forty_findings() -> None:
     assert shown.count("nothing to judge") == 1 and "unknown 40 probes" in shown and "41 unknown" in shown
 
 
+def test_how_something_becomes_readable_stands_below_it() -> None:
+    reasons = (
+        ("no nft", "run it as root"),
+        ("no list", ""),
+        ("no ports", "look yourself"),
+        ("no rules", "run it as root"),
+    )
+    findings = [
+        replace(unknown(text, "a", remedy=remedy or None), probe=f"p{number}")
+        for number, (text, remedy) in enumerate(reasons)
+    ]
+    shown = findings_as_text(["a"], findings, show_all=False, color=None).splitlines()[:6]
+    assert [" ".join(line.split()) for line in shown] == [
+        "unknown p1 no list",
+        "unknown p0 no nft",
+        "unknown p3 no rules",
+        "→ run it as root",
+        "unknown p2 no ports",
+        "→ look yourself",
+    ]
+
+
+def test_causes_that_fit_the_same_lines_say_them_once() -> None:
+    line = Evidence("a.log", "Watchdog caught collective operation timeout", 3)
+    other = Evidence("b.log", "another line", 4)
+    causes = [
+        Cause("unresolved", "possible", "a collective did not end", {}, [line]),
+        Cause("rank-died", "possible", "fits: a collective did not end", {}, [line], remedy="find it"),
+        Cause("collective-desync", "possible", "fits: a collective did not end", {}, [line, other], remedy="compare"),
+    ]
+    shown = causes_as_text(causes, color=None)
+    assert shown.count("a collective did not end") == shown.count("Watchdog") == 1
+    assert shown.count("fits the same lines as above") == 2 and "another line" in shown
+    assert shown.count("→") == 2 and causes_as_text(causes, show_all=True, color=None).count("Watchdog") == 3
+
+
+def test_what_is_left_out_of_a_stack_names_the_option_that_shows_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    frames = [f"step_{number} (/srv/a/train.py:{number})" for number in range(9)]
+    verdict = Verdict(
+        "hang",
+        "it hangs",
+        folds=[Fold(["rank 0"], frames, True)],
+        next=["the logs of the other nodes from their first line on"],
+    )
+    shown = verdict_as_text(verdict, [], color=None)
+    assert "… 3 more (-v shows all)" in shown
+    assert "  - the logs of the other nodes from their first line on\n" in shown
+    assert "more" not in verdict_as_text(verdict, [], color=None, verbose=True)
+
+
 def test_what_the_nodes_have_none_of_is_said_first() -> None:
     findings = [
         replace(skip(f"no {what} on this node", node), probe=probe)
@@ -88,4 +141,23 @@ def test_lines_are_broken_for_a_terminal_and_stay_whole_in_a_pipe(monkeypatch: p
     assert wrapped("a.yaml:3: fail: " + "word " * 20 + "/" + "x" * 90, "  ").splitlines()[1:] == [
         "  " + "word " * 6 + "word",
         "  /" + "x" * 90,
+    ]
+
+
+def test_an_indent_stays_before_a_word_that_is_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    assert wrapped("    /srv/" + "x" * 70 + "  and more words", "      ").splitlines() == [
+        "    /srv/" + "x" * 70,
+        "      and more words",
+    ]
+
+
+def test_items_of_a_list_hang_behind_their_mark(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    shown = causes_as_text(
+        [], next_=["the log of every rank with NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,NET"], color=None
+    )
+    assert shown.splitlines()[1:] == [
+        "  · the log of every rank with NCCL_DEBUG=INFO",
+        "    NCCL_DEBUG_SUBSYS=INIT,NET",
     ]
