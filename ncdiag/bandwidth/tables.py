@@ -77,23 +77,32 @@ def scatter(rows: Sequence[Row]) -> str:
     return f"# the means of {sizes} scatter: up to ±{share:.0%} with 95 % confidence; a longer --seconds, or a machine at rest, narrows it\n"
 
 
+_SPREAD = (9, 5, 7, 6, 7, 7, 7, 7, 6, 5)
+"""Widths of the columns of `spread`: 78 with `# ` and one blank between them."""
+
+
 def spread(rows: Sequence[Row]) -> str:
-    """The same rows' confidence and spread: ± of busbw with 95 % confidence, min, median and p99 of the time, spread over ranks."""
-    lines = [
-        f"# {'size (B)':>10}  {'place':>5}  {'busbw (GB/s)':>18}  {'min (us)':>9}  {'median':>9}  {'p99':>9}  {'samples':>7}  {'ranks':>7}  {'slowest':>7}"
-    ]
+    """The same rows' confidence and spread: half of the 95 % interval of busbw, min, median and p99 of the time, samples, how far
+    the ranks are apart, and which is the slowest."""
+    heads = (
+        ("size", "place", "busbw", "±", "min", "median", "p99", "samples", "ranks", "slow"),
+        ("(B)", "", "(GB/s)", "(%)", "(us)", "(us)", "(us)", "", "(%)", "rank"),
+    )
+    lines = ["# " + _columns(head) for head in heads]
     for row in sorted(rows, key=lambda row: (row.size_bytes, row.in_place)):
-        width = (
-            f"±{row.half_width_s / row.time_s * 100:.1f} %" if row.half_width_s is not None and row.time_s else "± ?"
-        )
-        times = "  ".join(fixed(value * 1e6, 9) for value in (row.min_s, row.median_s, row.p99_s))
-        lines.append(
-            f"{row.size_bytes:12d}  {'in' if row.in_place else 'out':>5}  {fixed(row.busbw, 9):>9} {width:>8}  {times}"
-            f"  {row.samples:>7}  {row.rank_spread * 100:>5.1f} %  {row.slowest_rank:>7}"
-        )
+        known = row.half_width_s is not None and row.time_s
+        share = fixed((row.half_width_s or 0.0) / row.time_s * 100, 6) if known else "?"
+        times = [fixed(value * 1e6, 7) for value in (row.min_s, row.median_s, row.p99_s)]
+        place, ranks = "in" if row.in_place else "out", fixed(row.rank_spread * 100, 6)
+        cells = [str(row.size_bytes), place, fixed(row.busbw, 7), share, *times, str(row.samples), ranks]
+        lines.append("  " + _columns([*cells, str(row.slowest_rank)]))
     in_graphs = [row.size_bytes for row in rows if row.graph]
     if in_graphs:
         lines.append(
-            f"# up to {max(in_graphs)} B launched in CUDA graphs, as engines launch decode steps; a sample is the mean over one graph"
+            f"# up to {max(in_graphs)} B in CUDA graphs, as engines launch decode steps: a sample is a graph's mean"
         )
     return "\n".join(lines) + "\n"
+
+
+def _columns(cells: Sequence[str]) -> str:
+    return " ".join(f"{cell:>{width}}" for cell, width in zip(cells, _SPREAD, strict=True))

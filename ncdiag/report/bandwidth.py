@@ -12,6 +12,7 @@ from ncdiag.model import Finding, Status
 from ncdiag.nodeset import counted, fold
 from ncdiag.report.console import STYLES, make_console, plain
 from ncdiag.report.measured import said
+from ncdiag.report.plainly import brief
 from ncdiag.report.printed import print_printed
 from ncdiag.report.wrapped import wrapped
 
@@ -38,7 +39,7 @@ def render(
     console.print(Text(wrapped(plain(head), HASH), "dim"), soft_wrap=True)
     for op, table, spread in tables:
         console.print(Text(f"# {op}", "bold"))
-        console.print(Text("\n".join(wrapped(line, HASH) for line in plain_table(table).split("\n"))), soft_wrap=True)
+        console.print(Text(plain_table(table)), soft_wrap=True)
         if detail:
             console.print(Text(plain_table(spread), "dim"), soft_wrap=True)
     _expectation(console, report["expectation"])
@@ -78,7 +79,8 @@ def render(
 
 
 def plain_table(text: str) -> str:
-    return "\n".join(plain(line) for line in text.rstrip("\n").split("\n"))
+    """Sentences below a table are broken where the terminal ends."""
+    return "\n".join(wrapped(plain(line), HASH) for line in text.rstrip("\n").split("\n"))
 
 
 def _expectation(console: Any, expectation: Mapping[str, Any]) -> None:
@@ -106,7 +108,7 @@ def _engine(console: Any, forwards: Sequence[Mapping[str, Any]]) -> None:
             parts.append(f"{counted(forward['all_reduces'], 'all-reduce')} of {size(forward['all_reduce_bytes'])}")
         if forward["sends"]:
             parts.append(f"{counted(forward['sends'], 'send')} of {size(forward['send_bytes'])}")
-        text = f"{forward['layout']:<12} {forward['what']:<12} {' and '.join(parts) or 'nothing'} for {counted(forward['tokens'], 'token')}, {forward['communication_s'] * 1e3:.3g} ms{share}"
+        text = f"{forward['layout']:<12} {forward['what']:<12} {' and '.join(parts) or 'nothing'} for {counted(forward['tokens'], 'token')}, {brief(forward['communication_s'])}{share}"
         console.print(Text(wrapped(plain(text), " " * 13)), soft_wrap=True)
 
 

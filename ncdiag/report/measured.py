@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ncdiag.hang.verdict import Printed
-from ncdiag.report.plainly import number, seconds, text, whole
+from ncdiag.report.plainly import brief, number, seconds, text, whole
 from ncdiag.report.result import Event, Fact, Lane, Pair, Span, Step
 
 
@@ -113,7 +113,7 @@ def _engine(data: Mapping[str, Any]) -> Iterator[Fact]:
     for one in _objects(data.get("engine")):
         took, share = number(one.get("communication_s")), number(one.get("share"))
         if took is not None:
-            told = f"{took * 1e3:.3g} ms of communication" + (f", {share:.0%} of it" if share is not None else "")
+            told = f"{brief(took)} of communication" + (f", {share:.0%} of it" if share is not None else "")
             yield Fact(
                 f"{text(one.get('layout') or '')} {text(one.get('what') or '')}".strip(),
                 told,

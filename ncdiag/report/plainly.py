@@ -52,3 +52,10 @@ def seconds(value: float | None) -> str:
     if whole_s < 7200:
         return f"{whole_s // 60} min {whole_s % 60} s"
     return f"{whole_s // 3600} h {whole_s % 3600 // 60} min"
+
+
+def brief(took_s: float) -> str:
+    """Of what may take far less than a second: `1.31 ms`, `512 ms`, `131 s`."""
+    if took_s < 1:
+        return f"{took_s * 1e3:.3g} ms"
+    return f"{took_s:.3g} s" if took_s < 999.5 else f"{took_s:.0f} s"

@@ -65,7 +65,7 @@ def figures_as_text(result: Result, *, show_all: bool, color: str | None) -> str
     line = Text(f"{head.status.value.upper():<8}", STYLES[head.status])
     console.print(line.append(plain(head.text), "bold"))
     for fact in result.facts:
-        console.print(Text(f"{'':8}{one_line(fact.name)}: {plain(fact.value)} ({plain(fact.source)})"))
+        print_row(console, Text(), Text(f"{one_line(fact.name)}: {plain(fact.value)} ({plain(fact.source)})"))
     for event in result.events:
         console.print(
             Text(f"{'':8}at {event.at_s:.1f} s {one_line(event.what)} {one_line(event.more)}".rstrip(), "dim")

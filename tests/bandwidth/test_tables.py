@@ -116,7 +116,27 @@ def row(**changes: object) -> Row:
 
 def test_a_table_without_out_of_place() -> None:
     assert "N/A" in tables.nccl_tests([row()]).splitlines()[-1]
-    assert "±0.1 %" in tables.spread([row()])
+    line = tables.spread([row()]).splitlines()[-1].split()
+    assert line == ["268435456", "in", "268.44", "0.10", "900.00", "1000.00", "2000.00", "100", "0.00", "0"]
+
+
+def test_the_spread_keeps_to_eighty_columns() -> None:
+    wide = row(
+        size_bytes=1 << 34,
+        time_s=3.3,
+        half_width_s=9.0,
+        min_s=1.1,
+        median_s=3.3,
+        p99_s=99.0,
+        samples=99999,
+        rank_spread=12.5,
+        slowest_rank=1023,
+        graph=True,
+    )
+    shown = tables.spread([row(), wide, row(half_width_s=None)])
+    assert max(len(line) for line in shown.splitlines() if "graph" not in line) <= 80
+    assert [len(line) for line in shown.splitlines()[:2]] == [len(line) for line in shown.splitlines()[2:4]]
+    assert "?" in shown and "17179869184" in shown
 
 
 def test_means_that_scatter_are_told() -> None:

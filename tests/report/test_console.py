@@ -12,6 +12,7 @@ from ncdiag.report.absent import absent
 from ncdiag.report.causes import causes_as_text
 from ncdiag.report.console import findings_as_text
 from ncdiag.report.hang import verdict_as_text
+from ncdiag.report.plainly import brief
 from ncdiag.report.wrapped import wrapped
 from tests.probes.machines import Machine, judged
 
@@ -161,3 +162,11 @@ def test_items_of_a_list_hang_behind_their_mark(monkeypatch: pytest.MonkeyPatch)
         "  · the log of every rank with NCCL_DEBUG=INFO",
         "    NCCL_DEBUG_SUBSYS=INIT,NET",
     ]
+
+
+@pytest.mark.parametrize(
+    ("took_s", "words"),
+    [(0.00000131, "0.00131 ms"), (0.512, "512 ms"), (1.0, "1 s"), (131.2, "131 s"), (13120.0, "13120 s")],
+)
+def test_short_and_long_times(took_s: float, words: str) -> None:
+    assert brief(took_s) == words
