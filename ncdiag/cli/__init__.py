@@ -13,6 +13,7 @@ from click.core import ParameterSource
 
 from ncdiag import __version__
 from ncdiag.exits import Exit
+from ncdiag.report.plain import plain
 
 COMMANDS = {
     "preflight": "Judge the nodes before an engine is started.",
@@ -165,6 +166,7 @@ def main() -> NoReturn:
     except click.exceptions.Exit as ended:
         _end(ended.exit_code)
     except click.ClickException as error:
+        error.message = plain(error.message)  # it names files as their folder has them
         error.show()
         _end(Exit.USAGE)
     except BrokenPipeError:
@@ -182,7 +184,7 @@ def _broke(error: Exception) -> NoReturn:
         import traceback
 
         traceback.print_exc()
-    print(f"ncdiag broke: {type(error).__name__}: {error} (ncdiag -v … shows where)", file=sys.stderr)
+    print(f"ncdiag broke: {type(error).__name__}: {plain(error)} (ncdiag -v … shows where)", file=sys.stderr)
     _end(Exit.BROKEN)
 
 

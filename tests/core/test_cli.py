@@ -201,3 +201,19 @@ def test_a_hint_is_what_can_be_typed(tmp_path: Path) -> None:
     usual = ncdiag("diagnose", logs).stdout
     assert usual.count(".log:") == 4 and "more (--all shows all)" in usual
     assert ncdiag("diagnose", logs, "--all").stdout.count(".log:") == 8
+
+
+@pytest.mark.parametrize(
+    "command", [("topo",), ("k8s", "lint"), ("playbook", "run", "--from"), ("diagnose",), ("report",), ("plan",)]
+)
+def test_the_name_of_a_file_that_cannot_be_read_does_not_reach_the_terminal_as_it_is(
+    tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    name = "a\x1b]0;title\x07\x1b[2J.log"
+    (tmp_path / name).write_text("- [x\n\t: {")
+    done = ncdiag(*command, str(tmp_path / name))
+    assert (
+        done.returncode in (2, 3)
+        and "\x1b" not in done.stdout + done.stderr
+        and "\x07" not in done.stdout + done.stderr
+    )
