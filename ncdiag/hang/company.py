@@ -7,7 +7,7 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from ncdiag.hang import activity
 from ncdiag.hang.idle import takes_orders
-from ncdiag.hang.scene import Scene, View, look, what_state
+from ncdiag.hang.scene import MANAGERS, Scene, View, look, what_state
 from ncdiag.model import Cause, Frame, Progress, RankState
 from ncdiag.processes.stacks import SPARED, python_frames
 from ncdiag.stages.idle import RULES as IDLE
@@ -66,7 +66,7 @@ def _has_native(view: View) -> bool:
 
 
 def _find_peers(views: Sequence[View]) -> None:
-    """Who reads from a socket waits for its peers when all its connections lead to ranks that were seen."""
+    """Who reads from a socket waits for its peers when the connections that it waits at lead to ranks that were seen."""
     ends = {
         (view.home, socket.local): view
         for view in views
@@ -77,9 +77,24 @@ def _find_peers(views: Sequence[View]) -> None:
     for view in views:
         if view.waiting != SOCKET or view.verdict not in ("stuck", "unknown"):
             continue
-        remotes = [socket.remote for socket in view.state.sockets if socket.state == "ESTABLISHED"]
-        if remotes and all(any((home, remote) in ends for home in homes) for remote in remotes):
+        far = [next((ends[home, end] for home in homes if (home, end) in ends), None) for end in _waited_at(view)]
+        if far and all(other is not None and _is_peer(view, other) for other in far):
             view.waiting, view.verdict = PEERS, "waiting"
+
+
+def _is_peer(view: View, other: View) -> bool:
+    """Whether `other` is of its group: neither itself, nor, of a rank, a server of its own."""
+    return other is not view and (other.rank is not None or view.rank is None or other.state.role in MANAGERS)
+
+
+def _waited_at(view: View) -> List[str]:
+    """The far ends of the connections that it waits at, of all where that is not known; of who waits for one more to connect, those that came there."""
+    hears = view.state.call.get("hears") or ()
+    if hears:
+        return [remote for _, remote in hears]
+    connected = [socket for socket in view.state.sockets if socket.state == "ESTABLISHED"]
+    doors = {address.rpartition(":")[2] for address in view.state.call.get("listens", ())}
+    return [socket.remote for socket in connected if not doors or socket.local.rpartition(":")[2] in doors]
 
 
 def _see_counts_move(views: Sequence[View], reports: Sequence[Mapping[str, Any]]) -> None:

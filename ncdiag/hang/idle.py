@@ -5,14 +5,14 @@ In a group of ranks who waits outside a collective holds up the others. Here nob
 
 from __future__ import annotations
 
-from typing import List, Optional, Sequence
+from typing import Any, List, Mapping, Optional, Sequence
 
 from ncdiag.hang.claims import LIKELY, POSSIBLE, Claim, claim, names, seen
 from ncdiag.hang.scene import Scene, View
 from ncdiag.model import Evidence, Frame
 from ncdiag.stages.idle import TASKS
 from ncdiag.stages.match import Rule, first
-from ncdiag.stages.order import GPU, LOCK, ORDERS, PEERS, PIPE, QUEUE, SLEEP, SOCKET, STORE, TYPED, WAITING
+from ncdiag.stages.order import GPU, HUB, LOCK, ORDERS, PEERS, PIPE, QUEUE, SLEEP, SOCKET, STORE, TYPED, WAITING
 from ncdiag.stages.threads import frames_of, is_user, main_thread
 
 _RESULT = tuple(
@@ -148,12 +148,34 @@ def _verb(views: Sequence[View]) -> str:
 
 
 def what_for(view: View) -> str:
-    """`waits for a lock`; where that is not known, that nothing moves."""
+    """`waits for a lock`, `waits for somebody to read what it writes (its standard output)`; where that is not known, that nothing moves."""
     if view.waiting:
-        return f"waits for {WAITING[view.waiting]}"
+        return f"waits for {_exactly(view) or WAITING[view.waiting]}"
     if any(frame.name.endswith("_run_once") and "asyncio/" in frame.file for frame in view.stack):
         return "waits in its event loop, where no coroutine runs"
     return "nothing of it moves"
+
+
+def _exactly(view: View) -> str:
+    """What it waits for, by the call that it is in; empty where that says no more than the kind of the wait."""
+    call, about = view.call, ""
+    if view.waiting == PIPE and call.get("sink"):
+        return "somebody to read what it writes" + _stream(call["sink"])
+    if view.waiting == PIPE and call.get("source"):
+        return "somebody to write what it reads" + _stream(call["source"])
+    if view.waiting == SOCKET and call.get("listens") and not call.get("hears"):
+        return f"somebody to connect to {call['listens'][0]}"
+    ends = sorted({remote for _, remote in call.get("hears", ())})
+    if len(ends) == 1 and view.waiting == SOCKET:
+        about = f"an answer from {ends[0]}"
+    elif len(ends) == 1 and view.waiting == HUB:
+        about = f"{WAITING[HUB]} from {ends[0]}"
+    return about
+
+
+def _stream(end: Mapping[str, Any]) -> str:
+    """` (its standard output)`"""
+    return f" (its {end['stream']})" if end.get("stream") else ""
 
 
 def lonely(views: Sequence[View]) -> Optional[Claim]:

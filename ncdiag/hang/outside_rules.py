@@ -7,7 +7,7 @@ from typing import Dict, Iterator, List
 from ncdiag import stages
 from ncdiag.hang import activity
 from ncdiag.hang.addresses import Picture
-from ncdiag.hang.claims import LIKELY, POSSIBLE, Claim, claim, names, only_wait, seen
+from ncdiag.hang.claims import LIKELY, POSSIBLE, Claim, at_own_line, claim, names, only_wait, seen
 from ncdiag.hang.grounds import duration, perhaps, stands, waited_s
 from ncdiag.hang.idle import at_semaphore, in_a_group, unnamed, waits_by_nature, waits_for_a_result, what_for
 from ncdiag.hang.lock_rules import lock_of
@@ -21,6 +21,10 @@ OUTSIDE = "rank-stuck-outside-collective"
 _ENDLESS_S = 600.0
 """Seconds that the others have waited for one that computes at one place, after which a loop without an end is the likelier answer: to pickle, sort,
 decompress, hash or factorise much takes minutes in one call, and allocates nothing on the way."""
+_ASK_HUB = (
+    "see whether the hub answers that node, through its proxy where it has one (curl -I https://huggingface.co, or HF_ENDPOINT); or download the model "
+    "beforehand and set HF_HUB_OFFLINE=1"
+)
 _TOLD_ELSEWHERE = (DNS, CLUSTER)
 """Waits that have rules of their own."""
 
@@ -142,7 +146,8 @@ def _stuck(view: View, waiting: List[View], alone: bool) -> Claim:
     # a program of one process that waits in its own code may just be idle: nobody is held up
     idle = not waiting and view.stage in ("program", "unknown") and (view.state.world_size or 1) == 1
     ground = stands(view, waiting)
-    known = view.waiting is not None and bool(waiting or alone) and not helped and not idle
+    asleep = view.waiting is not None or bool(view.call.get("name"))
+    known = asleep and bool(waiting or alone) and not helped and not idle
     locked = [other for other in waiting if other.state.lock.get("holder") == view.state.pid]
     tail = f"; {only_wait(waiting)} for it" if waiting else ""
     if locked:
@@ -157,7 +162,9 @@ def _stuck(view: View, waiting: List[View], alone: bool) -> Claim:
         culprits=[view],
         waits=_arrows(waiting, view),
     )
-    if view.stage == "shutdown" and not waiting:
+    if view.waiting == HUB:
+        found.cause.remedy = _ASK_HUB
+    elif view.stage == "shutdown" and not waiting:
         found.cause.remedy = (
             "let that thread come to its end with the program (an event that stops it), or make it a daemon"
         )
@@ -242,7 +249,7 @@ def _does(view: View) -> str:
         return f"is in its own code, {_frame(view)},"
     if view.stage == "unknown" and view.match.why is not None:
         return f"is in {view.match.why.name if view.match.why.native else _frame(view)}"
-    detail = f" ({view.match.detail})" if view.match.detail else ""
+    detail = f" ({view.match.detail})" if view.match.detail else at_own_line(view)
     return stages.describe(view.stage) + detail
 
 

@@ -8,7 +8,7 @@ from typing import Any, List, Mapping, Optional, Sequence, Set
 from ncdiag import stages
 from ncdiag.hang import activity
 from ncdiag.model import Cause, Frame, Progress, RankState
-from ncdiag.stages.order import DISK, DNS, GPU, HUB, LOCK, ON_OTHERS, PEERS, PIPE, SLEEP, STORE, TYPED, WORKERS
+from ncdiag.stages.order import DISK, DNS, GPU, HUB, LOCK, ON_OTHERS, PEERS, PIPE, SLEEP, SOCKET, STORE, TYPED, WORKERS
 from ncdiag.stages.waits import wait_of_kernel
 
 MANAGERS = ("api-server", "engine-core", "headless", "launcher")
@@ -152,6 +152,8 @@ def _wait_of_call(state: RankState) -> Optional[str]:
         return SLEEP
     if _hears_store(state):
         return STORE
+    if state.call.get("hears") or state.call.get("listens"):
+        return SOCKET
     return wait_of_kernel(state.wchan, state.call.get("name") or state.syscall, state.kernel_stack)
 
 

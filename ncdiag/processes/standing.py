@@ -11,6 +11,8 @@ from ncdiag.processes import calls, pipes, pulse, sockets
 from ncdiag.processes.look import Look
 from ncdiag.stages.threads import frames_of, is_user
 
+STREAMS = ("standard input", "standard output", "standard error")
+
 
 def tell_call(host: Host, look: Look, tables: sockets.Tables) -> None:
     """Fills `RankState.call` at the end of a look; it holds what `calls.read` gave at the beginning."""
@@ -18,14 +20,19 @@ def tell_call(host: Host, look: Look, tables: sockets.Tables) -> None:
     state.call = call = _now(host, look)
     descriptors = call.pop("descriptors", ())
     if call.get("name") == "read" and descriptors:
-        call["source"] = pipes.source(host, state.pid, descriptors[0])
+        call["source"] = _named(pipes.source(host, state.pid, descriptors[0]), descriptors[0])
     if call.get("name") == "write" and descriptors:
-        call["sink"] = pipes.reader(host, state.pid, descriptors[0])
+        call["sink"] = _named(pipes.reader(host, state.pid, descriptors[0]), descriptors[0])
     at = sockets.of(host, state.pid, descriptors, tables) if descriptors else []
     if any(socket.state == "LISTEN" for socket in at):
         call["listens"] = [socket.local for socket in at if socket.state == "LISTEN"]
     if any(socket.state != "LISTEN" for socket in at):
         call["hears"] = [[socket.local, socket.remote] for socket in at if socket.state != "LISTEN"]
+
+
+def _named(end: Dict[str, Any], descriptor: int) -> Dict[str, Any]:
+    """With `stream`, where it is one of the three that every program has."""
+    return {**end, "stream": STREAMS[descriptor]} if end and descriptor < len(STREAMS) else end
 
 
 def tell_heard(state: RankState) -> None:

@@ -68,6 +68,8 @@ _PYTHON = (
 
 _FAR_OUT = (Rule(_ANY, CHILD, ("_try_get_data@torch/utils/data/dataloader.py",), "the next batch of its data loaders"),)
 """Waits that say more than what they are made of."""
+_AROUND = (Rule(_ANY, HUB, ("*@huggingface_hub/",)),)
+"""What a wait is for that its innermost frames do not tell: which library speaks to the network differs by version."""
 _DEPTH = 6
 """Frames from the innermost that can be the wait itself; farther out is who called it."""
 
@@ -94,6 +96,8 @@ WCHAN = (
     ("fcntl_setlk", LOCK),
     ("futex", LOCK),
     ("do_wait", CHILD),
+    ("kernel_clone", CHILD),
+    ("wait_for_vfork_done", CHILD),
     ("hrtimer_nanosleep", SLEEP),
     ("inet_csk_accept", SOCKET),
     ("sk_wait_data", SOCKET),
@@ -137,6 +141,7 @@ def wait_of_stack(stack: Sequence[Frame]) -> Optional[Tuple[str, Frame, str]]:
         first(_FAR_OUT, stack)
         or first(_NATIVE, inner)
         or first(_PYTHON, [frame for frame in inner if not frame.native][:4])
+        or first(_AROUND, stack)
     )
     return (str(hit[0].waiting), hit[1], hit[0].detail) if hit else None
 

@@ -39,6 +39,8 @@ class Case:
     """Ranks that are started; all when None."""
     sizes: tuple[tuple[int, int], ...] = ()
     """Ranks that are told another world size."""
+    said: str = ""
+    """What the summary has to say."""
     torch: bool = True
     private: bool = False
     """Needs namespaces of its own (root): a name server that never answers."""
@@ -89,6 +91,34 @@ CASES = (
     Case("plain-file", "plain", "fifo", causes=_OUT, culprits=(1,), stage="program", torch=False),
     Case("plain-loop", "plain", "loop", causes=_OUT, culprits=(1,), stage="program", torch=False),
     Case("plain-sleep", "plain", "sleep", causes=_OUT, culprits=(1,), stage="program", torch=False),
+    Case(
+        "plain-listens",
+        "plain",
+        "listens",
+        causes=_OUT,
+        culprits=(1,),
+        said="waits for somebody to connect to 127.0.0.1:",
+        torch=False,
+    ),
+    Case(
+        "plain-unread",
+        "plain",
+        "unread",
+        causes=_OUT,
+        culprits=(1,),
+        said="somebody to read what it writes (its standard output)",
+        torch=False,
+    ),
+    Case(
+        "plain-asks",
+        "plain",
+        "asks",
+        causes=_OUT,
+        culprits=(1,),
+        said="waits for an answer from 127.0.0.1:",
+        torch=False,
+    ),
+    Case("plain-event-loop", "plain", "event_loop", causes=_OUT, culprits=(1,), said="no coroutine runs", torch=False),
     Case("plain-stopped", "plain", "stopped", causes=("rank-stopped",), culprits=(1,), stage="program", torch=False),
     Case(
         "plain-dns",

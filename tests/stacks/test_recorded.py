@@ -22,6 +22,7 @@ def states(name: str) -> list[RankState]:
 def check(case: Case, verdict: Verdict) -> None:
     """That a verdict says what is the matter with `case`."""
     assert verdict.causes[0].cause in case.causes, verdict.summary
+    assert case.said in verdict.summary, verdict.summary
     named = sorted(rank.rank for rank in verdict.culprits if rank.rank is not None)
     assert named and set(named) <= set(case.culprits) if case.some else named == sorted(case.culprits)
     if case.stage is not None:

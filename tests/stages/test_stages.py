@@ -268,6 +268,20 @@ CASES = {
         "download",
         "hub",
     ),
+    "download by a library of another version": (
+        (
+            "read@httpcore/_backends/sync.py",
+            "_receive_event@httpcore/_sync/http11.py",
+            "handle_request@httpcore/_sync/http11.py",
+            "handle_request@httpcore/_sync/connection_pool.py",
+            "send@httpx/_client.py",
+            "hf_hub_download@huggingface_hub/file_download.py",
+            "main@/home/u/fetch.py",
+        ),
+        "script",
+        "program",
+        "hub",
+    ),
     "lock of another download": (
         ("acquire@filelock/_api.py", "get_lock@vllm/x.py", f"load_model@{V1}"),
         "worker",
@@ -432,6 +446,7 @@ def test_bare_names(name: str, bare: str) -> None:
         ("0", "", None),
         ("", "openat 0xffffff9c", "disk"),
         ("", "wait4(0x1)", "child"),
+        ("kernel_clone", "", "child"),
         ("", "running", None),
         ("ep_poll", "", None),
     ],

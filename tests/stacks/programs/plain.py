@@ -1,6 +1,7 @@
 """No torch: a barrier of plain sockets. Rank 1 never comes to it, FAULT says why; the others wait for it to speak."""
 
 # mypy: ignore-errors
+import asyncio
 import os
 import signal
 import socket
@@ -44,6 +45,41 @@ def loop():
 def sleep():
     group.here()
     time.sleep(3600)
+
+
+def listens():
+    """A debugger's door, say: nobody of the group ever comes there."""
+    with socket.create_server(("127.0.0.1", 0)) as door:
+        group.here()
+        door.accept()
+
+
+def unread():
+    """Whoever started it does not read what it prints."""
+    reader, writer = os.pipe()
+    os.dup2(writer, 1)
+    group.here()
+    while True:
+        print("x" * 1000)
+
+
+def event_loop():
+    async def work():
+        await asyncio.get_running_loop().create_future()
+
+    group.here()
+    asyncio.run(work())
+
+
+def asks():
+    """An answer of somebody outside the group that never comes."""
+    code = "import socket, sys, time\nkept = socket.socket(fileno=int(sys.argv[1])).accept()\ntime.sleep(3600)"
+    with socket.create_server(("127.0.0.1", 0)) as door:
+        other = subprocess.Popen([sys.executable, "-c", code, str(door.fileno())], pass_fds=[door.fileno()], env={})
+        with socket.create_connection(door.getsockname()) as asked:
+            group.here()
+            asked.recv(1)
+        other.wait()
 
 
 def stopped():
