@@ -20,6 +20,7 @@ _TIME = re.compile(rb"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?")
 _TIME_HEAD = 400  # bytes of a line in which its time is looked for
 _WIDTHS = range(60, 251)  # columns of a terminal
 _SHARE = 5  # one in so many lines is as wide as the terminal, at least
+_MOST = 0.75  # of such lines that go on in the next one, at least: a line that ends just there is rare
 _ENTRY = re.compile(
     r"\[|\(\w[\w.:<>-]* (?:pid|rank)=|[\w.-]+:\d+:\d+ |(?:INFO|WARN(?:ING)?|ERROR|DEBUG|CRITICAL|FATAL|NOTICE)\b|[IWEF]\d{4} |\d{4}[-/]\d\d[-/]\d\d|\d\d:\d\d:\d\d"
     r"|(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun|Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)\s|\S+ kernel: |#|\$ |Traceback \(most recent|[\w.-]+@[\w.-]+[: ]"
@@ -77,7 +78,7 @@ def _reversed(lines: Sequence[bytes]) -> Iterator[tuple[bytes, int]]:
 
 
 def _width(first: Sequence[bytes]) -> int:
-    """The columns at which a terminal broke the lines; 0 where none did."""
+    """The columns at which a terminal broke the lines; 0 where none did, or where lines of just that width may be whole."""
     lines = [line.decode("utf-8", "replace") for line in first]
     width = max(map(len, lines), default=0)
     full = [index for index, line in enumerate(lines) if len(line) == width]
@@ -86,12 +87,22 @@ def _width(first: Sequence[bytes]) -> int:
     after = [index + 1 for index in full if index + 1 < len(lines) and _goes_on(lines[index], lines[index + 1])]
     within = sum(lines[index - 1][-1].isalnum() and lines[index][0].isalnum() for index in after)
     ends = sum(len(lines[index]) < width for index in after)  # of a long line something shorter is left
-    return width if within >= _TIMES and ends >= _TIMES else 0
+    if within < _TIMES or ends < _TIMES or len(after) < _MOST * len(full):
+        return 0
+    begins = [lines[index] for index in full if index not in after]
+    entries = sum(map(_begins, begins))
+    kinds = len({line.translate(_DIGITS) for line in begins})
+    return width if 2 * entries >= len(begins) and (kinds > 1 or ends < len(after)) else 0
+
+
+def _begins(line: str) -> bool:
+    """Whether a line begins as an entry does: with a launcher's or a process's first words."""
+    return bool(_ENTRY.match(line) or split_prefix(line)[0] or label(line))
 
 
 def _goes_on(line: str, after: str) -> bool:
     """Whether what follows a line of full width does not begin as an entry does: with a launcher's, a process's or the same line's first words."""
-    if not after or _ENTRY.match(after) or split_prefix(after)[0] or label(after):
+    if not after or _begins(after):
         return False
     one, other = (_TOKEN.match(text)[0].translate(_DIGITS) for text in (line, after))  # type: ignore[index]
     return one != other or not one

@@ -73,8 +73,12 @@ def test_lines_that_a_terminal_broke(width: int) -> None:
         [f"2030-01-02T03:04:{n:02}Z worker {n:02} has loaded shard {n:03} of all, in so and so many seconds" for n in range(30)],
         [f"rank{n:02}: a line of one program, as wide as any other line that it prints, and each of them whole" for n in range(30)],
         [f"gpu{n % 4:02}:1004:2004 [4] include/socket.h:88 NCCL WARN Net : Connection closed by peer {n:02}" if n % 2 else f"Jan 02 03:04:{n:02} gpu04 kernel: NVRM: Xid (PCI:0000:5d:00): 79, pid={10000 + n}, name=python3" for n in range(30)],
+        [f"abc{n:02} " + "word " * 18 + "x" if n % 2 else f"short line {n}" for n in range(40)],
+        [("alpha beta gamma delta " * 9)[:100] if n % 2 else "beta gamma" for n in range(40)],
+        [f"2030-01-02 03:04:{n:02} INFO stage {n:02} of the pipe has taken its part of the data and hands them on to the others" if n % 2 else f"memory {n} GiB" for n in range(40)],
+        [(f"2030-01-02 03:04:{n:02} INFO {word} " + "a line that a viewer cut off somewhere behind " * 2)[:90] if n % 3 else "of all" for n, word in enumerate(["map", "reduce", "load", "store"] * 9)],
     ],
-    ids=["NCCL", "a table", "stamped", "one program", "two programs"],
+    ids=["NCCL", "a table", "stamped", "one program", "two programs", "long and short", "cut", "stamped long and plain short", "cut at a width"],
 )  # fmt: skip
 def test_lines_of_one_length_are_whole(lines: list[str]) -> None:
     raw = "".join(line + "\n" for line in lines).encode()
