@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import importlib
+import io
 import os
 import sys
 from typing import Any, NoReturn
@@ -166,7 +167,7 @@ def main() -> NoReturn:
     except click.exceptions.Exit as ended:
         _end(ended.exit_code)
     except click.ClickException as error:
-        error.message = plain(error.message)  # it names files as their folder has them
+        vars(error)["message"] = plain(error.message)  # it names files as their folder has them
         error.show()
         _end(Exit.USAGE)
     except BrokenPipeError:
