@@ -11,6 +11,7 @@ import click
 
 from ncdiag.cli.types import InputFile
 from ncdiag.exits import Exit
+from ncdiag.nodeset import counted
 from ncdiag.oncall.server import Oncall
 from ncdiag.oncall.settings import SettingsError, read
 
@@ -32,6 +33,7 @@ def command(config: Path, check: bool) -> int:
     try:
         settings = read(config)
         if check:
+            click.echo(f"{config}: nothing is wrong, {counted(len(settings.rules), 'rule')}", err=True)
             return Exit.OK
         server = Oncall(settings, lambda line: print(line, file=sys.stderr, flush=True))
     except SettingsError as error:

@@ -86,6 +86,36 @@ def test_it_is_a_script_that_can_be_run(file: Path) -> None:
     assert os.access(file, os.X_OK)
 
 
+@pytest.mark.parametrize("name", ["slurm-prolog.sh", "slurm-epilog.sh"])
+@pytest.mark.parametrize(("code", "ended"), [(0, 0), (1, 1), (3, 0), (4, 0), (127, 0)])
+def test_slurm_gets_a_failure_for_a_finding_only(tmp_path: Path, name: str, code: int, ended: int) -> None:
+    """As slurmd calls it: without PATH. ncdiag stands only where the script says."""
+    for program, says in (
+        ("ncdiag", f"echo ncdiag >> {tmp_path}/calls; exit {code}"),
+        ("logger", f"echo $3 >> {tmp_path}/log"),
+    ):
+        (tmp_path / program).write_text(f"#!/bin/bash\n{says}\n")
+        (tmp_path / program).chmod(0o755)
+    script = (EXAMPLES / name).read_text()
+    assert script.count("/opt/ncdiag/bin") == 1 and script.count("/var/log/ncdiag") == 1
+    script = script.replace("/opt/ncdiag/bin", str(tmp_path)).replace("/var/log/ncdiag", str(tmp_path / "log.d"))
+    (tmp_path / name).write_text(script)
+    done = subprocess.run(["/bin/bash", str(tmp_path / name)], env={"SLURM_JOB_ID": "7"}, check=False, timeout=30)
+    assert done.returncode == ended
+    assert "ncdiag" in (tmp_path / "calls").read_text()
+    assert ("not judged" in ((tmp_path / "log").read_text() if (tmp_path / "log").exists() else "")) is (code > 3)
+
+
+def test_a_pod_waits_for_what_is_wrong_and_not_for_what_cannot_be_seen(tmp_path: Path) -> None:
+    pod = yaml.safe_load((EXAMPLES / "kubernetes-init-container.yaml").read_text())
+    one = pod["spec"]["initContainers"][0]
+    for code, ended in ((0, 0), (1, 1), (3, 0), (4, 1)):
+        (tmp_path / "ncdiag").write_text(f"#!/bin/sh\nexit {code}\n")
+        (tmp_path / "ncdiag").chmod(0o755)
+        environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+        assert subprocess.run([*one["command"], *one["args"]], env=environment, check=False).returncode == ended
+
+
 @pytest.mark.parametrize(
     "file", [path for path in FILES if path.suffix in (".service", ".timer")], ids=lambda path: path.name
 )
@@ -132,3 +162,9 @@ def test_the_pagerduty_hook_sends_the_record(tmp_path: Path) -> None:
     assert got[0]["dedup_key"] == "ncdiag-" + "0" * 16
     assert got[0]["payload"]["severity"] == "error"
     assert got[0]["payload"]["custom_details"]["remedies"] == ["do it"]
+
+
+def test_the_settings_of_the_example_are_said_to_be_right() -> None:
+    command = [sys.executable, "-m", "ncdiag", "oncall", "--config", str(EXAMPLES / "oncall.yaml"), "--check"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and "nothing is wrong" in done.stderr and " rules" in done.stderr
