@@ -20,6 +20,7 @@ from ncdiag.logs.model import Line, Rule, label, signal, split_prefix, without_g
 from ncdiag.logs.routine import Routine
 from ncdiag.logs.tongues import TONGUES, in_english
 from ncdiag.logs.words import Words
+from ncdiag.logs.words import shape as words_shape
 from ncdiag.nccl.lines import clean
 
 LINE_LIMIT = 64 * 1024  # bytes of a line that are read
@@ -129,6 +130,9 @@ class Scanner:
         self._readers = readers
         self._summing = {id(reader): reader for reader in readers if isinstance(reader, Summing)}
         self._boring: set[bytes] = set()
+        self._telling: set[bytes] = (
+            set()
+        )  # shapes of lines that hold a literal, most of them whatever their numbers are
         self._prefixes: set[bytes] = set()  # of Ray, which were seen in a line that was looked at
         self._words: dict[tuple[bytes, bytes], tuple[str, ...]] = {}  # by message of NCCL; empty: of no interest
         self._kept = 0  # bytes of them
@@ -271,9 +275,14 @@ class Scanner:
             words = self._words.get(_said(raw))
             if words is not None:
                 return not words
+        plain = words_shape(raw)
+        if plain in self._telling:
+            return False
         if not self._literals.within(raw.decode("utf-8", "replace")):
             self._bore(shape)
             return True
+        if len(self._telling) < MESSAGES_LIMIT and len(plain) < SHAPE_LIMIT:
+            self._telling.add(plain)
         return False
 
     def _bore(self, shape: bytes) -> None:

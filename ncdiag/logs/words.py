@@ -20,6 +20,18 @@ _PAYS = 200  # texts, after which making an expression takes less time than aski
 _USUAL_FROM = 1000  # texts with the same words, before these are looked for first
 _USUAL_LIMIT = 8  # sets of words that are looked for first
 _COUNTED_LIMIT = 4096  # sets of words that are counted
+_SHAPES_LIMIT = 16_384  # shapes of texts whose words are remembered
+_SHAPE_LIMIT = 4096  # letters of one
+_DIGITS = bytes(48 if 48 <= byte < 58 else byte for byte in range(256))
+_HAS_DIGIT = re.compile(r"[0-9]").search
+
+
+def shape(text: bytes) -> bytes:
+    """One zero for every number: texts of one shape hold the same words, but for those with a digit in them."""
+    plain = text.translate(_DIGITS)
+    while b"00" in plain:
+        plain = plain.replace(b"00", b"0")
+    return plain
 
 
 class Words:
@@ -31,6 +43,8 @@ class Words:
         self._seen: Counter[tuple[str, ...]] = Counter()
         self._usual: dict[tuple[str, ...], Words] = {}
         """Words that many texts hold -> all the others."""
+        self._shapes: dict[bytes, tuple[str, ...]] = {}
+        """Shape of a text -> its words, none of which has a digit."""
 
     @cached_property
     def within(self) -> Callable[[str], bool]:
@@ -40,6 +54,22 @@ class Words:
 
     def of(self, text: str) -> tuple[str, ...]:
         """All of the words that stand in the text, in the order of their first places."""
+        plain = shape(text.encode("utf-8", "replace"))
+        known = self._shapes.get(plain)
+        if known is not None and not self._numbered(text):
+            return known
+        found = self._looked_up(text)
+        if len(self._shapes) < _SHAPES_LIMIT and len(plain) < _SHAPE_LIMIT and not any(map(_HAS_DIGIT, found)):
+            self._shapes[plain] = found
+        return found
+
+    @cached_property
+    def _numbered(self) -> Callable[[str], bool]:
+        """Whether one of the words with a digit stands in a text."""
+        words = [word for word in self._words if _HAS_DIGIT(word)]
+        return Words(words).within if words else lambda text: False
+
+    def _looked_up(self, text: str) -> tuple[str, ...]:
         if not self.within(text):
             return ()
         for words, others in self._usual.items():

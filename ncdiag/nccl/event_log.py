@@ -11,6 +11,7 @@ from .log_state import Thread
 from .places import At, line
 
 EVENTS_LIMIT = 20_000
+SHAPES_LIMIT = 8192  # shapes of messages whose row is remembered
 
 
 class EventLog:
@@ -20,20 +21,27 @@ class EventLog:
         self.found: List[Tuple[Event, Thread]] = []
         self.left_out = 0  # beyond EVENTS_LIMIT
         self._known: Dict[Tuple[object, ...], Event] = {}
+        self._rows: Dict[bytes, int] = {}  # by shape
+        self._steady: Dict[Tuple[object, ...], Event] = {}  # events that were said twice, by what `events.steady` gives
 
     def add(self, thread: Thread, head: bytes, level: str, raw: bytes, at: At) -> bool:
         """Keep an error line, or count it where this process said it before. False when the line is none."""
         message = raw[: 4 * TEXT_LIMIT].decode("utf-8", "replace").strip()[: 2 * TEXT_LIMIT]
-        found = events.read(message, level)
+        index, match = events.find(message, self._row(raw, message))
+        steady = events.steady(index, match)
+        same = (id(thread.process), level, index, steady)
+        if steady is not None and level != "DIAG" and same in self._steady:
+            return self._again(self._steady[same], at)
+        found = events.read(message, level, index, match)
         if found is None:
             return False
         kind, fields, secondary = found
         key = (id(thread.process), kind, level, events.identity(fields, message))
         known = self._known.get(key)
         if known is not None:
-            known.count += 1
-            known.last_line = at[1]
-            return True
+            if steady is not None and len(self._steady) < EVENTS_LIMIT:
+                self._steady[same] = known
+            return self._again(known, at)
         if len(self._known) >= EVENTS_LIMIT:
             self.left_out += 1
             return True
@@ -47,3 +55,18 @@ class EventLog:
         self._known[key] = event
         self.found.append((event, thread))
         return True
+
+    def _again(self, event: Event, at: At) -> bool:
+        event.count += 1
+        event.last_line = at[1]
+        return True
+
+    def _row(self, raw: bytes, message: str) -> int:
+        """Storms of one error differ in numbers only: a shape is looked for in the table once."""
+        shape = events.shape(raw[: 4 * TEXT_LIMIT])
+        found = self._rows.get(shape)
+        if found is None:
+            found = events.row(message)
+            if len(self._rows) < SHAPES_LIMIT:
+                self._rows[shape] = found
+        return found

@@ -174,6 +174,9 @@ INFO_HINTS = re.compile(
     rb"[Ss]elected [Pp]rovider|No eligible|mixed local|mismatch|marked as failed|speed change|WQE s|magic|is unsupported|Unable to|[Aa]bort"
 )
 _NOISE = re.compile(r"Failed to find nccl\w+Plugin|No plugin found|Failed to (?:find|open) \S*(?:symbol|mlx5dv)")
+NONE, NOISE = -1, -2
+"""Rows of messages that no pattern finds something in, and of such that say nothing remarkable."""
+_DIGITS = bytes(48 if 48 <= byte < 58 else byte for byte in range(256))
 _GID = re.compile(
     r"localGid (?P<local_gid>[0-9a-fA-F:.]+)|remoteGids? ?(?P<remote_gid>[0-9a-fA-F:.]+)|\bhca (?P<device>[\w.+-]+)"
 )
@@ -186,18 +189,50 @@ def ends_a_rank(event: Event) -> bool:
     return not (event.kind == "ib-async-event" and _HARMLESS_EVENTS.search(event.fields.get("event", "")))
 
 
-def read(message: str, level: str) -> Optional[Tuple[str, Dict[str, Any], bool]]:
-    """Kind, fields and whether it is secondary; None for an INFO line that says nothing remarkable."""
+def shape(message: bytes) -> bytes:
+    """The message with one zero for every number: what no pattern looks at, but for names (P2P) that nobody numbers otherwise. Those of one shape are of one row."""
+    plain = message.translate(_DIGITS)
+    while b"00" in plain:
+        plain = plain.replace(b"00", b"0")
+    return plain
+
+
+def row(message: str) -> int:
+    """Which pattern is the first that finds something, as its index; NONE, NOISE."""
+    if _NOISE.search(message):
+        return NOISE
+    return next((index for index, one in enumerate(PATTERNS) if one.expression.search(message)), NONE)
+
+
+def find(message: str, known: Optional[int] = None) -> Tuple[int, Optional[re.Match[str]]]:
+    """The row of a message, and what its pattern finds. `known`: the row of another message of its shape."""
+    index = row(message) if known is None else known
+    match = PATTERNS[index].expression.search(message) if index >= 0 else None
+    if match is None and index >= 0:  # a number is longer than any that the pattern reads
+        index = row(message)
+        match = PATTERNS[index].expression.search(message) if index >= 0 else None
+    return index, match
+
+
+def read(
+    message: str, level: str, index: int, match: Optional[re.Match[str]]
+) -> Optional[Tuple[str, Dict[str, Any], bool]]:
+    """Kind, fields and whether it is secondary; None for an INFO line that says nothing remarkable. `index` and `match`: of `find`."""
     if level == "DIAG":
         return "diagnostics", {}, False
-    if _NOISE.search(message):
+    if match is None:
+        return ("warning", {}, False) if level != "INFO" and index != NOISE else None
+    kind, _, secondary = PATTERNS[index]
+    fields = {name: _value(name, value) for name, value in match.groupdict().items() if value}
+    return kind, _more(kind, fields, message), secondary or fields.get("status") == 5
+
+
+def steady(index: int, match: Optional[re.Match[str]]) -> Optional[Tuple[Any, ...]]:
+    """What tells a message from others of its row, faster than its fields do; None where it takes more than that."""
+    if match is None or not _STEADY[index]:
         return None
-    for kind, expression, secondary in PATTERNS:
-        match = expression.search(message)
-        if match:
-            fields = {name: _value(name, value) for name, value in match.groupdict().items() if value}
-            return kind, _more(kind, fields, message), secondary or fields.get("status") == 5
-    return ("warning", {}, False) if level != "INFO" else None
+    found = match.group(*_STEADY[index], 0)[:-1]
+    return found if any(found) else None
 
 
 def _value(name: str, value: str) -> Any:
@@ -223,6 +258,13 @@ _VOLATILE = frozenset(
     ["opcode", "len", "qp", "attempt", "wait_ms", "peer_port", "remote_gid", "received", "bytes", "path"]
 )
 _POINTER = re.compile(r"0x[0-9a-f]+|\d+")
+_STEADY = [
+    ()
+    if one.kind == "ib-completion-error"
+    else tuple(name for name in one.expression.groupindex if name not in _VOLATILE)
+    for one in PATTERNS
+]
+"""Of each row the fields that do not change from try to try; () where others are read behind the pattern."""
 
 
 def identity(fields: Dict[str, Any], message: str) -> Tuple[object, ...]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -27,6 +29,15 @@ def test_no_word_is_missed_and_none_made_up(text: str) -> None:
     assert len(found) == len(set(found))
     assert WORDS.within(text) is bool(found)
     assert list(found) == sorted(found, key=text.find)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(PIECES, min_size=1, max_size=6).map("".join), st.data())
+def test_other_numbers_hold_other_words(text: str, data: st.DataObject) -> None:
+    digits = st.integers(0, 10 ** data.draw(st.integers(1, 6)))
+    for _ in range(3):
+        other = re.sub(r"[0-9]+", lambda _: str(data.draw(digits)), text)
+        assert set(WORDS.of(other)) == _one_by_one(other)
 
 
 def test_usual_words_hide_no_other_ones() -> None:

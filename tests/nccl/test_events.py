@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+import re
 from typing import Any, Dict, Tuple
 
 import pytest
@@ -201,6 +203,49 @@ def test_messages_without_any_prefix() -> None:
 
 def test_kinds_are_listed_once_as_harmless_or_not() -> None:
     assert {pattern.kind for pattern in events.PATTERNS} | {"diagnostics"} >= events.HARMLESS
+
+
+@pytest.mark.parametrize("message", CASES)
+def test_messages_of_one_shape_are_of_one_row(message: str) -> None:
+    chance = random.Random(7)
+    for _ in range(20):
+        other = re.sub(
+            r"(?<![A-Za-z0-9])[0-9]+", lambda _: str(chance.randrange(10 ** chance.randrange(1, 9))), message
+        )
+        assert events.shape(other.encode()) == events.shape(message.encode())
+        assert events.row(other) == events.row(message)
+
+
+def test_a_storm_is_counted_as_its_lines_one_by_one() -> None:
+    """What tells two events apart is their peer and status, and no number that changes from try to try."""
+    chance = random.Random(3)
+    forms = (
+        "misc/socket.cc:484 NCCL WARN Connect to 192.0.2.{a}<{n}> failed : Connection refused",
+        "NCCL WARN NET/IB : Got completion from peer 192.0.2.{a}<{n}> with status={b} opcode={n} len=0 vendor err 129 (Send) localGid fe80::{a} hca mlx5_{b}",
+        "NCCL WARN Call to recv from 192.0.2.{a}<{n}> failed : Connection reset by peer",
+        "NCCL WARN something that nobody knows: unit {a}, condition {n}",
+        "NCCL INFO Call to connect returned Connection refused, retrying ({n}/34) after sleep for {n}00 msec",
+    )
+    lines = [
+        f"gpu{a}:1:2 [0] " + chance.choice(forms).format(a=a, b=chance.choice((5, 12)), n=chance.randrange(1, 60000))
+        for a in (chance.randrange(1, 4) for _ in range(600))
+    ]
+    together = NcclLog()
+    together.feed("job.log", "\n".join(lines).encode() + b"\n")
+    wanted: Dict[object, int] = {}
+    for line in lines:
+        alone = NcclLog()
+        alone.feed("job.log", line.encode() + b"\n")
+        (event,) = alone.finish().events
+        steady = {
+            key: value
+            for key, value in event.fields.items()
+            if key not in ("peer_port", "opcode", "attempt", "wait_ms")
+        }
+        key = (event.host, event.kind, event.level, str(steady))
+        wanted[key] = wanted.get(key, 0) + 1
+    found = together.finish().events
+    assert sorted(event.count for event in found) == sorted(wanted.values())
 
 
 @pytest.mark.parametrize("stamp", ["", "2026-11-29T16:53:57.{}Z stdout F ", "[2026-11-29 16:53:{}] "])
