@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import importlib
-import io
 import os
 import sys
 from typing import Any, NoReturn
@@ -80,8 +79,10 @@ class LazyGroup(Group):
 
 
 def _name_variables(command: click.Command, path: str) -> None:
-    """Gives every option the variable that its long name says: `preflight --nodes` is NCDIAG_PREFLIGHT_NODES."""
+    """Gives every option the variable that its long name says: `preflight --nodes` is NCDIAG_PREFLIGHT_NODES; and a whole number's value the name N."""
     for option in command.params:
+        if isinstance(option, click.Option) and isinstance(option.type, click.IntRange) and option.metavar is None:
+            option.metavar = "N"
         if isinstance(option, click.Option) and option.envvar is None:
             option.envvar = f"NCDIAG_{path}_{max(option.opts, key=len).lstrip('-')}".upper().replace("-", "_")
     if isinstance(command, click.Group):

@@ -164,6 +164,8 @@ def command(
 
     Loads network and GPUs. One process a GPU, in the engine's interpreter; nothing is installed on the nodes, nothing stays there. With FILEs
     it reads results of nccl-tests, perftest and NCCL's diagnostics instead of measuring.
+
+    Exit code: 0 nothing found, 1 something at or above --fail-on, 3 something could not be measured.
     """
     if files:
         return _read(files, format_, output)

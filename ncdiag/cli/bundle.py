@@ -22,7 +22,10 @@ def command() -> None:
 @output_options(*FORMATS)
 @click.pass_obj
 def show(obj: dict[str, Any], path: str, format_: str, output: str | None) -> int:
-    """What a bundle holds, and the verdict that its content leads to here and now."""
+    """What a bundle holds, and the verdict that its content leads to here and now.
+
+    Exit code: as that of hang-dump.
+    """
     from ncdiag import bundle
     from ncdiag.cli.hang_dump import conclude
 

@@ -86,9 +86,11 @@ def command(
     """Which rank holds up the others, and why. PID: any process of the engine.
 
     Looks at the whole family of processes of PID on this machine: stacks, sockets, kernel state, progress over a few seconds, logs, NCCL RAS,
-    flight recorder. Only reads; who sleeps is left asleep, who runs is paused for milliseconds, and whose native frames are needed for up to a second
-    (--native none leaves them out), and runs on. Exit code: 0 nothing hangs, 1 somebody holds up the others or failed (surely or likely), 3 no more than a possibility, or what
-    could be read does not tell.
+    flight recorder. Only reads, and whom it read runs on. Who sleeps is not woken. Who runs is paused for milliseconds, or for up to a second
+    where native frames are needed (--native none: not that).
+
+    Exit code: 0 nothing hangs, 1 somebody holds up the others or failed (surely or likely), 3 no more than a possibility, or
+    what could be read does not tell.
     """
     from ncdiag.hang.dump import Request, dump
     from ncdiag.processes.family import FamilyError

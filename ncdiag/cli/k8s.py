@@ -54,6 +54,8 @@ def lint(
 
     Reads Pods, Deployments, StatefulSets, Jobs, LeaderWorkerSets, RayClusters, RayServices and RayJobs that run vLLM, with their services and claims.
     Asks no cluster. Templates have to be rendered first.
+
+    Exit code: 0 nothing found, 1 something at or above --fail-on, 2 a file is no manifest.
     """
     from ncdiag.manifests.document import ManifestError, read
     from ncdiag.manifests.lint import lint as judged

@@ -73,6 +73,8 @@ def command(
 
     FILE is a dump that NCCL wrote (NCCL_TOPO_DUMP_FILE, NCCL_GRAPH_DUMP_FILE) or a file for NCCL_TOPO_FILE, `-` stdin, `live`
     this machine's /sys and driver. Several are compared with each other.
+
+    Exit code: 0 nothing found, 1 something at or above --fail-on, 3 something could not be read.
     """
     _must_be_live(files)
     version = _version(nccl_version)

@@ -217,3 +217,16 @@ def test_the_name_of_a_file_that_cannot_be_read_does_not_reach_the_terminal_as_i
         and "\x1b" not in done.stdout + done.stderr
         and "\x07" not in done.stdout + done.stderr
     )
+
+
+def test_collect_says_what_it_could_not_read(tmp_path: Path) -> None:
+    done = ncdiag("collect", "--nodes", f"file:{TREE}", "-o", str(tmp_path / "s.json"), env={"COLUMNS": "80"})
+    told = [line for line in done.stderr.splitlines() if line.startswith("not read on ")]
+    assert done.returncode == 3 and told and max(map(len, told)) <= 80
+    assert "not read" not in ncdiag("-q", "collect", "--nodes", f"file:{TREE}", "-o", str(tmp_path / "s.json")).stderr
+
+
+@pytest.mark.parametrize("command", ["preflight", "bandwidth", "plan", "reach", "bringup", "topo", "collect"])
+def test_help_names_whole_numbers_n_and_the_exit_codes(command: str) -> None:
+    text = ncdiag(command, "--help").stdout
+    assert "INTEGER" not in text and "Exit code: 0" in " ".join(text.split())
