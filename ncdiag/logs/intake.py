@@ -196,7 +196,7 @@ def _rest(file: BinaryIO) -> Iterator[bytes]:
 def _skip_hole(file: BinaryIO) -> bool:
     """Goes on to the next data. False when only a hole is left."""
     try:
-        if file.seekable():
+        if isinstance(getattr(file, "raw", None), io.FileIO) and file.seekable():  # a member of an archive has no holes
             file.seek(os.lseek(file.fileno(), file.tell(), os.SEEK_DATA))
     except OSError as error:
         return error.errno != errno.ENXIO

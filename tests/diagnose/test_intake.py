@@ -230,6 +230,15 @@ def test_archives_are_read_member_by_member(tmp_path: Path, mode: str) -> None:
     assert any("core: not text" in note for note in found.notes)
 
 
+@pytest.mark.parametrize("mode", ["w", "w:gz"])
+def test_a_member_that_begins_with_zero_bytes(tmp_path: Path, mode: str) -> None:
+    """As a log that was emptied while its writer went on: one such file takes nothing from the others."""
+    (tmp_path / "a.log").write_bytes(bytes(5 << 20) + SHM)
+    with tarfile.open(tmp_path / "logs.tar", mode) as archive:
+        archive.add(tmp_path / "a.log", "a.log")
+    assert first(tmp_path / "logs.tar") == first(tmp_path / "a.log") != "unresolved"
+
+
 def test_zip_and_cut_archives(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
         archive.writestr("v.log", SHM)
