@@ -234,7 +234,7 @@ def test_archives_are_read_member_by_member(tmp_path: Path, mode: str) -> None:
 def test_a_member_that_begins_with_zero_bytes(tmp_path: Path, mode: str) -> None:
     """As a log that was emptied while its writer went on: one such file takes nothing from the others."""
     (tmp_path / "a.log").write_bytes(bytes(5 << 20) + SHM)
-    with tarfile.open(tmp_path / "logs.tar", mode) as archive:
+    with tarfile.open(tmp_path / "logs.tar", mode) as archive:  # type: ignore[call-overload]
         archive.add(tmp_path / "a.log", "a.log")
     assert first(tmp_path / "logs.tar") == first(tmp_path / "a.log") != "unresolved"
 
