@@ -123,13 +123,17 @@ def _who(view: View) -> str:
     return f"rank {view.rank}" if view.rank is not None else view.state.role
 
 
+_HALTS = {"dead": "ended", "stopped": "stopped"}
+"""Words for who has no stage any more; a job that is done has ended as well."""
+
+
 def _line(views: Sequence[View], errors: Sequence[str]) -> str:
     """`ranks 0-1 rendezvous, engine-core wait-workers`; processes of one kind and stage together."""
     if not views:
         return "; ".join(["no process of the engine yet", *map(plain, errors)])
     groups: dict[tuple[bool, str, str], list[View]] = {}
     for view in views:
-        stage = view.verdict if view.verdict in ("dead", "stopped") else view.stage
+        stage = _HALTS.get(view.verdict, view.stage)
         groups.setdefault((view.rank is None, "" if view.rank is not None else view.state.role, stage), []).append(view)
     parts = []
     for (manager, role, stage), members in sorted(groups.items(), key=lambda item: item[0]):
@@ -168,7 +172,7 @@ def _table(at_s: float, views: Sequence[View], since: Rows, quiet_s: float, erro
             str(view.state.pid),
             Text(view.stage + (" ◂ slowest" if last else ""), "bold" if last else ""),
             f"{at_s - start:.0f} s" if start is not None else "–",
-            Text(view.verdict, STATES.get(view.verdict, "")),
+            Text(_HALTS.get(view.verdict, view.verdict), STATES.get(view.verdict, "")),
             f"{held / 2**30:.1f} GiB" if held else "–",
             plain(_moves(view)),
         )

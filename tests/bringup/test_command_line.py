@@ -188,6 +188,7 @@ def test_a_job_of_ranks_that_ends_well_is_finished() -> None:
     place = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()}
     done = ncdiag("--no-preflight", "--", sys.executable, "-c", "import time; time.sleep(5)", environment=place)
     assert done.returncode == 0 and "FINISHED" in done.stderr, done.stderr
+    assert " dead" not in done.stderr, "who did its work has ended"
 
 
 def test_a_server_that_ends_with_status_0_before_it_answers_did_not_come_up(tmp_path: Path) -> None:
