@@ -13,7 +13,8 @@ from ncdiag.processes.stacks import SPARED, python_frames
 from ncdiag.stages.idle import RULES as IDLE
 from ncdiag.stages.match import Rule, first
 from ncdiag.stages.order import CHILD, GPU, LOCK, ORDERS, PEERS, QUEUE, SOCKET, STORE, WORKERS
-from ncdiag.stages.threads import frames_of, main_thread
+from ncdiag.stages.threads import frames_of, is_user, main_thread
+from ncdiag.stages.torch import A_MESSAGE, ONE_SIDED
 
 
 def make_scene(
@@ -57,7 +58,11 @@ def _share_stages(views: Sequence[View]) -> None:
         if spared and len(shown) == 1:
             ((_, model),) = shown.items()
             for view in spared:
-                view.match, view.waiting = replace(model.match, thread=view.match.thread), model.waiting
+                view.match = replace(model.match, thread=view.match.thread)
+                if model.match.detail in ONE_SIDED:
+                    own = next((frame for frame in view.stack if is_user(frame)), None)
+                    view.match = replace(view.match, detail=A_MESSAGE, why=own or view.match.why)
+                view.waiting = model.waiting
                 view.verdict = what_state(view.state, view.match, view.waiting)
 
 

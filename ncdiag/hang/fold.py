@@ -13,7 +13,7 @@ def folds(views: Sequence[View]) -> List[Fold]:
     """The stacks of the main threads, or of those that they wait for, equal ones together, the largest group first. Line numbers of the innermost frame
     do not count: ranks that poll in a loop are in the same place; where they differ all of them are shown. Native frames count only where all
     stacks have them: they are read of some processes only, which does not make those odd. Of a group the fullest stack is shown, and
-    native frames only where all stand at one line."""
+    native frames only where all stand at one line and wait for the same."""
     mains = [(view, frames) for view in views if (frames := view.stack)]
     native = all(any(frame.native for frame in frames) for _, frames in mains if frames)
     groups: Dict[Tuple[str, ...], List[Tuple[View, List[Frame], List[Frame]]]] = {}
@@ -30,6 +30,8 @@ def folds(views: Sequence[View]) -> List[Fold]:
 def _shown(group: Sequence[Tuple[View, List[Frame], List[Frame]]]) -> List[str]:
     first = group[0][2]
     lines = sorted({compared[0].line or 0 for _, _, compared in group})
+    if len({view.match.detail for view, _, _ in group}) > 1:
+        return _texts(first)
     if len(lines) == 1:
         return max((_texts(frames) for _, frames, _ in group), key=len)
     return [f"{first[0].name} ({first[0].file}:{', '.join(map(str, lines))})", *_texts(first[1:])]

@@ -13,6 +13,7 @@ from ncdiag.hang.verdict import Wait
 from ncdiag.model import Evidence
 from ncdiag.stages.order import LOOSE, PEERS, WORKERS
 from ncdiag.stages.threads import is_user
+from ncdiag.stages.torch import A_MESSAGE, ONE_SIDED
 
 _INTERNAL = ("torch/", "vllm/distributed/", "<frozen", "threading.py", "contextlib.py")
 
@@ -27,7 +28,8 @@ def call_site(view: View) -> Optional[Tuple[str, str]]:
     )
     if caller is None:
         return None
-    return view.match.detail or view.stage, f"{caller.file}:{caller.line}"
+    called = A_MESSAGE if view.match.detail in ONE_SIDED else view.match.detail
+    return called or view.stage, f"{caller.file}:{caller.line}"
 
 
 def different_calls(scene: Scene, picture: Picture) -> Iterator[Claim]:
@@ -66,7 +68,14 @@ def different_calls(scene: Scene, picture: Picture) -> Iterator[Claim]:
     )
 
 
-_ONE_SIDED = {"recv": "receive", "recv_object_list": "receive", "send": "send", "send_object_list": "send"}
+_ONE_SIDED = {
+    "recv": "receive",
+    "recv_object_list": "receive",
+    ONE_SIDED[0]: "receive",
+    "send": "send",
+    "send_object_list": "send",
+    ONE_SIDED[1]: "send",
+}
 
 
 def nobody_answers(scene: Scene, picture: Picture) -> Iterator[Claim]:

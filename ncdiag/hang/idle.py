@@ -49,6 +49,10 @@ _SEMAPHORE = (
 )
 
 
+NAP_S = 30.0
+"""Seconds below which a sleep is one of many."""
+
+
 def in_a_group(views: Sequence[View]) -> bool:
     """Whether the processes are ranks, or some of them: then somebody waits for whoever stays away."""
     return any(
@@ -245,11 +249,35 @@ def _threads_at_work(view: View) -> List[str]:
     return [f"{frame.name} ({frame.file.rsplit('/', 1)[-1]}:{frame.line})" for frame in own if frame is not None]
 
 
+def naps(view: View) -> bool:
+    """Whether it is in a short sleep, of a step or of a poll."""
+    return view.waiting == SLEEP and view.call.get("left_s", NAP_S) < NAP_S
+
+
+def napping(views: Sequence[View], does: Sequence[str]) -> Claim:
+    """All ranks of a group are in short sleeps: none of them waits for another at this instant."""
+    at = sorted({text.removeprefix("is ").replace("in its own", "in their own").rstrip(",") for text in does})
+    left = max(view.call["left_s"] for view in views)
+    found = claim(
+        "unresolved",
+        POSSIBLE,
+        f"all {len(views)} ranks sleep ({'; '.join(at[:4])}), the longest for {left:.1f} s more: none of them waits for another at this instant, and "
+        "whether they sleep in every step or poll for something that never comes is not seen in so short a look",
+        [seen(view) for view in views[:4]],
+        where={"stage": views[0].stage},
+    )
+    found.cause.remedy = (
+        "look again: ranks that get on are elsewhere then; else that line of their code says what they poll for"
+    )
+    return found
+
+
 def unnamed(views: Sequence[View], does: Sequence[str]) -> Claim:
     """Several are stuck, and nothing says who of them holds up the others. `does`: in words, one a view."""
     told: dict[str, List[View]] = {}
     for view, text in zip(views, does, strict=True):
         told.setdefault(text, []).append(view)
+    nap = [view for view in views if naps(view)]
     at_lock = [view for view in views if at_semaphore(view)]
     free = [view for view in views if view not in at_lock]
     parts = "; ".join(f"{names(group)}: {text.removeprefix('is ').rstrip(',')}" for text, group in told.items())
@@ -258,6 +286,9 @@ def unnamed(views: Sequence[View], does: Sequence[str]) -> Claim:
         hint = f". Who holds a lock of multiprocessing is written nowhere; {names(free)} {'do' if len(free) > 1 else 'does'} not wait for it: look there first"
     elif at_lock:
         hint = ". Who holds a lock of multiprocessing is written nowhere; a holder that ended keeps it for ever"
+    elif nap and len(nap) < len(views):
+        rest = [view for view in views if view not in nap]
+        hint = f". {names(nap)} {'sleep' if len(nap) > 1 else 'sleeps'} in short pieces, as who polls for something does, and {names(rest)} {'do' if len(rest) > 1 else 'does'} not: look there first"
     found = claim(
         "rank-stuck-outside-collective",
         POSSIBLE,

@@ -9,7 +9,16 @@ from ncdiag.hang import activity
 from ncdiag.hang.addresses import Picture
 from ncdiag.hang.claims import LIKELY, POSSIBLE, Claim, at_own_line, claim, names, only_wait, seen
 from ncdiag.hang.grounds import duration, perhaps, stands, waited_s
-from ncdiag.hang.idle import at_semaphore, in_a_group, unnamed, waits_by_nature, waits_for_a_result, what_for
+from ncdiag.hang.idle import (
+    at_semaphore,
+    in_a_group,
+    napping,
+    naps,
+    unnamed,
+    waits_by_nature,
+    waits_for_a_result,
+    what_for,
+)
 from ncdiag.hang.lock_rules import lock_of
 from ncdiag.hang.scene import Scene, View
 from ncdiag.hang.verdict import Wait
@@ -84,7 +93,9 @@ def _several(stuck: List[View], waiting: List[View], alone: bool, pool: bool) ->
     for view in stuck:
         by_slug.setdefault(_slug(view), []).append(view)
     for slug, views in by_slug.items():
-        if len(views) > 1 and slug == OUTSIDE:
+        if len(views) > 1 and all(map(naps, views)):
+            yield napping(views, [_does(view) for view in views])
+        elif len(views) > 1 and slug == OUTSIDE:
             yield unnamed(views, [_does(view) + _on(view) for view in views])
         else:
             yield from (_stuck(view, waiting, alone) for view in views)

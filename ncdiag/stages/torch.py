@@ -71,12 +71,17 @@ COLLECTIVES = (
 )
 """Functions of torch.distributed that all ranks of the group have to call."""
 
+ONE_SIDED = ("gloo receives", "gloo sends")
+"""What only native frames tell of a request that is waited for: its Python stack is the same on both sides."""
+A_MESSAGE = "a send or receive"
+"""Either of them, where they were not read."""
+
 IN_COLLECTIVE = tuple(Rule("collective", PEERS, (name + "@" + _C10D,), name) for name in COLLECTIVES) + (
     Rule("collective", STORE, ("~doWait",), "a key of the store"),
     Rule("collective", STORE, ("~receiveValueWithTimeout",), "an answer of the store"),
     Rule("collective", STORE, ("~doGet",), "a key of the store"),
-    Rule("collective", PEERS, ("~waitRecv",), "gloo receives"),
-    Rule("collective", PEERS, ("~waitSend",), "gloo sends"),
+    Rule("collective", PEERS, ("~waitRecv",), ONE_SIDED[0]),
+    Rule("collective", PEERS, ("~waitSend",), ONE_SIDED[1]),
     Rule("collective", PEERS, ("~synchronizeInternal",), "waits for a collective to end"),
     Rule("collective", PEERS, ("~finalize_backward",), "DDP's sum of the gradients"),
     Rule("collective", PEERS, ("_verify_param_shape_across_processes@torch/distributed/utils.py",), "DDP's start"),

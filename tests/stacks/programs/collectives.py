@@ -48,6 +48,33 @@ def ring():
     dist.recv(x, src=(group.RANK - 1) % group.WORLD)
 
 
+def messages():
+    """Two send and two receive at one line, and no two of them mean each other."""
+    group.here()
+    kind, peer = ((dist.isend, 1), (dist.irecv, 2), (dist.irecv, 0), (dist.isend, 0))[group.RANK]
+    for work in dist.batch_isend_irecv([dist.P2POp(kind, torch.ones(1 << 20), peer)]):
+        work.wait()
+
+
+def naps():
+    """Steps of which each is a long sleep, of all ranks at once."""
+    group.here()
+    while True:
+        time.sleep(20)
+        dist.all_reduce(x)
+
+
+def file_barrier():
+    """Rank 0 is to make a file that the others look for, and waits for a lock."""
+    group.here()
+    if group.RANK == 0:
+        held = threading.Lock()
+        held.acquire()
+        held.acquire()
+    while not (group.PLACE / "done").exists():
+        time.sleep(2)
+
+
 def key():
     """Rank 1 never sets the key that the others wait for."""
     group.here()
