@@ -38,14 +38,16 @@ def explain(
     remedies: dict[str, str],
     steps: dict[str, tuple[str, ...]],
     follows: Callable[[Signal, Signal], bool],
+    apart: Callable[[Signal, Signal], bool],
 ) -> Verdict:
-    """`remedies`: cause -> one line. `steps`: cause -> what to collect to be surer. `follows`: whether the first signal is known to come after the second, in the same job."""
+    """`remedies`: cause -> one line. `steps`: cause -> what to collect to be surer. `follows`: whether the first signal is known to come after the second, in the same job.
+    `apart`: whether two are known to be of two attempts, hours from each other."""
     groups, loose = grouped(signals)
     asked = {
         name for signal in loose if signal.says is Says.SYMPTOM and not signal.condition for name in signal.candidates
     }
     ranked = sorted(groups.values(), key=lambda group: rank(group, asked))
-    heads, folded = fold(ranked)
+    heads, folded = fold(ranked, apart)
     causes = [cause_of(group, remedies) for group in heads]
     symptoms = sorted((s for s in loose if s.says is Says.SYMPTOM), key=lambda s: s.order)
     doubt(heads, causes)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from ncdiag.explain.consequences import GENERIC, GOOD, brings_about
 from ncdiag.explain.signals import Says, Signal, source_of
@@ -53,8 +53,13 @@ def rank(group: list[Signal], asked: Collection[str] = ()) -> tuple[int, bool, f
     return (-tier, first.cause in GENERIC, min(signal.order for signal in group))
 
 
-def fold(ranked: Sequence[list[Signal]]) -> tuple[list[list[Signal]], list[Signal]]:
-    """The groups that stay causes, and the signals of those that follow from one of them."""
+ASKED_LIMIT = 20  # signals of a group that are compared with another group's
+
+
+def fold(
+    ranked: Sequence[list[Signal]], apart: Callable[[Signal, Signal], bool]
+) -> tuple[list[list[Signal]], list[Signal]]:
+    """The groups that stay causes, and the signals of those that follow from one of them. What fits every end of a job follows from nothing in another attempt (`apart`)."""
     heads: list[list[Signal]] = []
     folded: list[Signal] = []
     solid = [group for group in ranked if group[0].says >= Says.STRONG]
@@ -67,6 +72,7 @@ def fold(ranked: Sequence[list[Signal]]) -> tuple[list[list[Signal]], list[Signa
             and brings_about(other[0].cause, cause)
             and (not other[0].condition or group[0].condition or group[0].says is Says.HINT)
             and not brings_about(cause, other[0].cause)
+            and not (cause in GENERIC and _apart(group, other, apart))
         ]
         first = cause == "engine-exception" and all(
             group[0].order < other[0].order and source_of(group) == source_of(other) for other in parents
@@ -80,3 +86,8 @@ def fold(ranked: Sequence[list[Signal]]) -> tuple[list[list[Signal]], list[Signa
         else:
             heads.append(group)
     return heads, folded
+
+
+def _apart(group: Sequence[Signal], other: Sequence[Signal], apart: Callable[[Signal, Signal], bool]) -> bool:
+    """Whether no signal of one group is known to be near one of the other."""
+    return all(apart(one, two) for one in group[:ASKED_LIMIT] for two in other[:ASKED_LIMIT])

@@ -36,7 +36,7 @@ _FINISHED = re.compile(
 _ACCOUNT = re.compile(
     r"^\s*\d[\d_.+a-z]*\s.*?\b(?P<state>COMPLETED|FAILED|TIMEOUT|CANCELLED|NODE_FAIL|OUT_OF_MEMORY|OUT_OF_ME\+|PREEMPTED)\b.*?\b(?P<code>\d+:\d+)\b"
 )
-_KERNEL = re.compile(
+KERNEL = re.compile(
     r"\bkernel:|^\[ *\d{1,8}\.\d{6}\]|^\[\w{3} \w{3} [ \d]\d \d\d:\d\d:\d\d \d{4}\]|\bNVRM:|mlx[45]_core"
 )
 """A line of the kernel: pasted beside a run's own, it was not said in between."""
@@ -223,7 +223,7 @@ def outlived(said: Iterable[Signal], life: Life, proofs: Sequence[Line]) -> None
     survived: set[str] = set()
     for signal in signals:
         source = signal.evidence[0].source
-        if _KERNEL.search(signal.evidence[0].text):
+        if KERNEL.search(signal.evidence[0].text):
             continue
         after = [
             line

@@ -18,10 +18,11 @@ from ncdiag.logs.margins import Margins
 from ncdiag.logs.printed import printed
 from ncdiag.logs.readers import Readers
 from ncdiag.logs.rearranged import renumbered
-from ncdiag.logs.related import follows
+from ncdiag.logs.related import follows, hours_apart
 from ncdiag.logs.remedies import NEXT, REMEDIES
 from ncdiag.logs.rules import RULES
 from ncdiag.logs.scan import Scanner, blocks_of
+from ncdiag.logs.stamps import Stamp
 from ncdiag.logs.together import refine
 from ncdiag.logs.trying import Trying
 from ncdiag.logs.unexplained import BLOCKS, NAMED_LIMIT, Unexplained
@@ -67,6 +68,7 @@ def of_streams(streams: Iterable[Stream], notes: list[str] | None = None) -> Dia
     scanner, nccl = Scanner(RULES, readers.all()), NcclLog()
     documents = Documents(readers.stacks)
     order: dict[str, float] = {}
+    spans: dict[str, tuple[Stamp | None, Stamp | None]] = {}
     hosts: dict[str, dict[int, str]] = {}
     numbers: dict[str, list[int]] = {}
     ray, blank = False, True
@@ -104,6 +106,7 @@ def of_streams(streams: Iterable[Stream], notes: list[str] | None = None) -> Dia
             margins.add(first, block)
         unexplained.look(stream.name, margins.end, margins.first, order[stream.name] - 1)
         trying.look(stream.name, margins.end, margins.first, order[stream.name] - 1)
+        spans[stream.name] = margins.times()
         scanner.end(stream.name)
         nccl.end(stream.name)
     facts = nccl.finish()
@@ -118,7 +121,9 @@ def of_streams(streams: Iterable[Stream], notes: list[str] | None = None) -> Dia
 
     signals = refine(found, readers, documents, facts, order, ray, unsaid)
     fanned.name(signals, hosts)
-    verdict = explain(signals, REMEDIES, NEXT, follows(signals, facts, readers.life.runs, order))
+    verdict = explain(
+        signals, REMEDIES, NEXT, follows(signals, facts, readers.life.runs, order), hours_apart(signals, facts, spans)
+    )
     renumbered(verdict.causes, numbers)
     if order and blank:
         verdict.causes[

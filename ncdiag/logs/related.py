@@ -7,17 +7,20 @@ from __future__ import annotations
 
 import functools
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 
 from ncdiag.explain import Says, Signal
-from ncdiag.logs.alive import Run
+from ncdiag.explain.signals import source_of
+from ncdiag.logs.alive import KERNEL, Run
 from ncdiag.logs.stamps import Stamp, later_s, stamp
 from ncdiag.model import Evidence
 from ncdiag.nccl.log_facts import NcclFacts
 
 WITHIN_S = 3600.0
 """Seconds after an error in which another source's error may be its consequence: the longest usual time limits (torch 10 to 30 min, vLLM 40 min) fit in."""
+ATTEMPTS_S = 2 * WITHIN_S
+"""Seconds between two errors, from which on they are not taken for one attempt's."""
 
 
 def follows(
@@ -45,6 +48,35 @@ def follows(
         return 0 <= apart <= WITHIN_S
 
     return known
+
+
+def hours_apart(
+    signals: Sequence[Signal], facts: NcclFacts, spans: Mapping[str, tuple[Stamp | None, Stamp | None]]
+) -> Callable[[Signal, Signal], bool]:
+    """Asks whether two signals of two programs' logs are known to be further apart than any time limit: they are of two attempts.
+    `spans`: source -> its first and last time. A kernel's clock may be of another time zone than a container's."""
+    times = functools.cache(lambda: _times(signals, facts))
+
+    def between(signal: Signal) -> tuple[Stamp | None, Stamp | None]:
+        item = _place(signal)
+        if item is None or KERNEL.search(item.text):
+            return None, None
+        first, last = spans.get(item.source, (None, None))
+        found = _near(times(), item, after=False) or first, _near(times(), item, after=True) or last
+        return found if all(one is None or one.month for one in found) else (None, None)
+
+    def known(one: Signal, other: Signal) -> bool:
+        if source_of([one]) == source_of([other]):
+            return False
+        mine, theirs = between(one), between(other)
+        return max(_gap_s(theirs[1], mine[0]), _gap_s(mine[1], theirs[0])) > ATTEMPTS_S
+
+    return known
+
+
+def _gap_s(end: Stamp | None, begin: Stamp | None) -> float:
+    """Seconds from an end to a begin, 0.0 where they are not known."""
+    return (later_s(begin, end) or 0.0) if begin is not None and end is not None else 0.0
 
 
 def _in_order(later: Evidence, first: Evidence) -> bool:
