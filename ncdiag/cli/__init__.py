@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
+import errno
 import importlib
 import os
 import sys
@@ -12,6 +14,7 @@ import click
 from click.core import ParameterSource
 
 from ncdiag import __version__
+from ncdiag.cli.streams import prepare
 from ncdiag.exits import Exit
 from ncdiag.report.plain import plain
 
@@ -158,6 +161,7 @@ def cli() -> None:
 
 def main() -> NoReturn:
     """Runs the command line; every way out is one of the documented exit codes."""
+    prepare()
     try:
         code = cli.main(standalone_mode=False)
         sys.stdout.flush()
@@ -169,14 +173,28 @@ def main() -> NoReturn:
         _end(ended.exit_code)
     except click.ClickException as error:
         vars(error)["message"] = plain(error.message)  # it names files as their folder has them
-        error.show()
+        with contextlib.suppress(OSError):  # nobody can be told on a full disk
+            error.show()
         _end(Exit.USAGE)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         _end(Exit.OK)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            _broke(error)
+        _say(f"Error: no room for what is written: {error}")
+        _end(Exit.USAGE)
     except Exception as error:
         _broke(error)
     _end(code if isinstance(code, int) else Exit.OK)
+
+
+def _say(text: str) -> None:
+    """To stderr, if that takes it."""
+    try:
+        print(plain(text), file=sys.stderr, flush=True)
+    except OSError:
+        pass
 
 
 def _broke(error: Exception) -> NoReturn:
@@ -186,7 +204,7 @@ def _broke(error: Exception) -> NoReturn:
         import traceback
 
         traceback.print_exc()
-    print(f"ncdiag broke: {type(error).__name__}: {plain(error)} (ncdiag -v … shows where)", file=sys.stderr)
+    _say(f"ncdiag broke: {type(error).__name__}: {error} (ncdiag -v … shows where)")
     _end(Exit.BROKEN)
 
 

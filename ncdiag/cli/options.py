@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from ncdiag import redact
+from ncdiag.cli.streams import as_utf8
 from ncdiag.cli.types import InputFile, OutputFile, Seconds
 from ncdiag.exits import Exit
 from ncdiag.files import open_regular
@@ -209,6 +210,8 @@ def write_other(result: Result, format_: str, output: str | None, fail_on: str =
     from ncdiag.report.formats import written
 
     look = "open it in a browser" if format_ == "html" else ""
+    if output in (None, "-"):
+        as_utf8()
     write_result(written([result], format_, fail_on=fail_on), output, masked=True, look=look)
 
 
