@@ -31,3 +31,9 @@ def of_cause(slug: str, confidence: str) -> Exit:
     if slug == "unresolved" or confidence == "possible":
         return Exit.INCOMPLETE
     return Exit.FINDING
+
+
+def of_outcome(outcome: str) -> Exit:
+    """That of a start by how it ended: `ready`, `finished`, `ended` (nothing had come up), `interrupted`, else it failed."""
+    codes = {"ready": Exit.OK, "finished": Exit.OK, "ended": Exit.INCOMPLETE, "interrupted": Exit.INTERRUPTED}
+    return codes.get(outcome, Exit.FINDING)

@@ -35,6 +35,7 @@ from ncdiag.model import SCHEMA, Finding, RankState, Status
 from ncdiag.processes import family
 from ncdiag.processes.machine import Machine
 from ncdiag.report import bringup as report
+from ncdiag.report.run import now
 
 HOOK_S = 30.0
 SHORT_GRACE_S = 3.0
@@ -298,7 +299,7 @@ class Session:
             self._grace_s = SHORT_GRACE_S
         if self._timeline_file:
             with contextlib.suppress(OSError), open(self._timeline_file, "w", encoding="utf-8") as file:
-                json.dump({"schema": SCHEMA, **result.timeline.as_dict()}, file, indent=1)
+                json.dump({"schema": SCHEMA, "run": now().as_dict(), **result.timeline.as_dict()}, file, indent=1)
                 self.screen.say(f"saved {self._timeline_file}; show it with: ncdiag report {self._timeline_file}")
         if result.outcome in ("ready", "failed", "timeout", "stalled"):
             self._call_hook({**json.loads(self.as_json(result, 0)), "event": result.outcome})

@@ -11,7 +11,7 @@ import click
 
 from ncdiag.cli.options import FORMATS, SHOWN_AGAIN, output_options, write_other, write_result
 from ncdiag.cli.types import InputFile, OutputFile, Seconds
-from ncdiag.exits import Exit
+from ncdiag.exits import of_outcome
 
 if TYPE_CHECKING:
     from ncdiag.bringup.result import Result
@@ -137,7 +137,7 @@ def command(obj: dict[str, Any], format_: str, output: str | None, **options: An
     try:
         with session:
             result = session.run()
-            code = _code(result)
+            code = of_outcome(result.outcome)
             if format_ not in ("text", "json"):
                 from ncdiag.report.saved import of_json
 
@@ -150,7 +150,7 @@ def command(obj: dict[str, Any], format_: str, output: str | None, **options: An
                 _tell(session, result, obj)
             if result.outcome == "ready" and options["then"] == "keep" and session.owns:
                 result = session.stay()
-                code = _code(result)
+                code = of_outcome(result.outcome)
                 if result.outcome not in ("finished", "interrupted"):
                     _tell(session, result, obj)
             return code
@@ -164,8 +164,3 @@ def _tell(session: Session, result: Result, obj: dict[str, Any]) -> None:
     )
     session.screen.close()
     session.screen.say("\n" + session.as_text(result, "always" if colored else "never"))
-
-
-def _code(result: Result) -> int:
-    codes = {"ready": Exit.OK, "finished": Exit.OK, "ended": Exit.INCOMPLETE, "interrupted": Exit.INTERRUPTED}
-    return codes.get(result.outcome, Exit.FINDING)

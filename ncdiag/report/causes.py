@@ -71,7 +71,7 @@ def causes_as_text(
 ) -> str:
     """The ranked list. With `show_all` every evidence line. `more`: what is typed to see them all."""
     console, buffer = make_console(color)
-    told: dict[str, Sequence[Evidence]] = {}
+    told: dict[str, Cause] = {}
     for index, cause in enumerate(causes):
         _print(
             console,
@@ -90,17 +90,15 @@ def causes_as_text(
     return buffer.text()
 
 
-def _briefly(cause: Cause, told: dict[str, Sequence[Evidence]]) -> Cause:
-    """Several causes that fit one line say it once. `told`: what was said with which lines, and is added to."""
+def _briefly(cause: Cause, told: dict[str, Cause]) -> Cause:
+    """Several causes that fit one line say it once. `told`: what was said by which cause first, and is added to."""
     said = _FITS.sub("", cause.summary)
     if said not in told or cause.cause in QUIET:
-        told.setdefault(said, cause.evidence)
+        told.setdefault(said, cause)
         return cause
-    return replace(
-        cause,
-        summary="fits the same lines as above",
-        evidence=[item for item in cause.evidence if item not in told[said]],
-    )
+    first = told[said]
+    rest = [item for item in cause.evidence if item not in first.evidence]
+    return replace(cause, summary=f"fits the same lines as {one_line(first.cause)}", evidence=rest)
 
 
 def _print(console: Console, cause: Cause, limit: int | None, more: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from ncdiag.exits import of_outcome
 from ncdiag.hang.verdict import Printed
 from ncdiag.report.plainly import brief, number, seconds, text, whole
 from ncdiag.report.result import Event, Fact, Lane, Pair, Span, Step
@@ -82,6 +83,16 @@ def facts(data: Mapping[str, Any]) -> list[Fact]:
         for one in _objects(summary.get("warnings")):
             made.append(Fact("Mind", text(one.get("summary") or one.get("cause") or ""), "the engine's log"))
     return made
+
+
+def of_timeline(file: Mapping[str, Any]) -> dict[str, Any]:
+    """The file of `bringup --timeline` in the shape of a start's JSON; how it ended is its last event."""
+    start = {"schema": file.get("schema"), "command": "bringup", "run": file.get("run"), "timeline": file}
+    for one in reversed(_objects(file.get("events"))):
+        event = one.get("event")
+        if isinstance(event, str) and event in _OUTCOMES:
+            return {**start, "outcome": event, "took_s": one.get("at_s"), "exit": int(of_outcome(event))}
+    return start
 
 
 def _expectation(data: Mapping[str, Any]) -> Iterator[Fact]:

@@ -18,6 +18,7 @@ from ncdiag.model import Finding, NodeFacts, Snapshot
 from ncdiag.registry import ProbeSet
 from ncdiag.report.headline import headline
 from ncdiag.report.machines import machines_of
+from ncdiag.report.measured import of_timeline
 from ncdiag.report.plain import one_line
 from ncdiag.report.result import Result
 from ncdiag.report.run import of_bundle, of_snapshot
@@ -84,7 +85,7 @@ def _take(path: str, parts: _Parts, load: Callable[[], ProbeSet]) -> None:
         parts.names.append(name)
         return
     if isinstance(data, Mapping) and "command" not in data and isinstance(data.get("rows"), list):
-        data = {"schema": data.get("schema"), "command": "bringup", "timeline": data}
+        data = of_timeline(data)
     parts.saved.append(Saved(result_of(data, name), data))
 
 

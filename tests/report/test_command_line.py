@@ -107,6 +107,23 @@ def test_everything_saved_in_every_format(saved: Path, name: str, format_: str, 
         assert text.strip()
 
 
+@pytest.mark.parametrize(
+    ("event", "code", "said"),
+    [
+        ("ready", 0, "The engine is up after 2 min 51 s"),
+        ("failed", 1, "did not come up after 2 min 51 s"),
+        ("ended", 3, "nothing had come up"),
+        (["x"], 0, "Nothing was judged"),
+    ],
+)
+def test_a_timeline_says_how_the_start_ended(tmp_path: Path, event: object, code: int, said: str) -> None:
+    timeline = samples.bringup()["timeline"]
+    timeline["events"][-1]["event"] = event
+    (tmp_path / "t.json").write_text(json.dumps({"schema": 1, **timeline}))
+    done = ncdiag("report", tmp_path / "t.json")
+    assert done.returncode == code and said in done.stdout
+
+
 def test_topologies_saved_by_topo_are_drawn(tmp_path: Path) -> None:
     (tmp_path / "dump.xml").write_text(dumps.eight_rails())
     assert ncdiag("topo", tmp_path / "dump.xml", "--format", "json", "-o", tmp_path / "topo.json").returncode == 0

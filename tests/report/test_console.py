@@ -88,7 +88,7 @@ def test_causes_that_fit_the_same_lines_say_them_once() -> None:
     ]
     shown = causes_as_text(causes, color=None)
     assert shown.count("a collective did not end") == shown.count("Watchdog") == 1
-    assert shown.count("fits the same lines as above") == 2 and "another line" in shown
+    assert shown.count("fits the same lines as unresolved\n") == 2 and "another line" in shown
     assert shown.count("→") == 2 and causes_as_text(causes, show_all=True, color=None).count("Watchdog") == 3
 
 
