@@ -115,6 +115,9 @@ class Handler(BaseHTTPRequestHandler):
         except Refusal as why:
             status, data = why.status, {"error": str(why)}
             self.server.log(f"refused {self.client_address[0]} {self.command} {self.path[:100]}: {why}")
+        except Exception as error:  # a full disk below the list of runs: Alertmanager comes again on 503
+            status, data = 503, {"error": f"cannot be done now: {type(error).__name__}"}
+            self.server.log(f"cannot answer {self.command} {self.path[:100]}: {type(error).__name__}: {error}")
         body = json.dumps(data).encode() + b"\n"
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
@@ -177,7 +180,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def _body(self) -> bytes:
         length = self.headers.get("Content-Length", "")
-        if not length.isdecimal() or self.headers.get("Transfer-Encoding"):
+        if not (length.isascii() and length.isdecimal() and len(length) < 20) or self.headers.get("Transfer-Encoding"):
             raise Refusal(411, "send Content-Length, and no Transfer-Encoding")
         if int(length) > self.server.settings.max_body:
             raise Refusal(413, f"a body of {length} bytes; at most {self.server.settings.max_body} are taken")

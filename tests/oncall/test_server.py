@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import socket
+import sqlite3
 import ssl
 import subprocess
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
@@ -155,6 +157,7 @@ def test_a_huge_body_is_refused_before_it_is_read(server: Server) -> None:
         "Transfer-Encoding: chunked",
         "Content-Length: -1",
         "Content-Length: 1e3",
+        "Content-Length: " + "9" * 5000,
         "X: y",
         "Content-Length: 5\r\nTransfer-Encoding: chunked",
     ],
@@ -250,6 +253,18 @@ def test_what_was_run_outlives_a_restart(tmp_path: Path) -> None:
         assert server.runs()[0]["state"] == "done"
         assert server.ask("POST", "/alerts", body)[1]["alerts"] == ["not run: known already"]
         assert (tmp_path / "runs.sqlite").stat().st_mode & 0o077 == 0
+    finally:
+        server.stop()
+
+
+def test_a_list_of_runs_that_cannot_be_written_is_answered(tmp_path: Path) -> None:
+    server = Server(tmp_path)
+    try:
+        with closing(sqlite3.connect(tmp_path / "runs.sqlite")) as database:
+            database.execute("drop table runs")
+        status, data = server.ask("POST", "/alerts", webhook(alert("ShmFull", 7)))
+        assert status == 503 and "cannot be done now" in data["error"] and server.said("OperationalError")
+        assert server.ask("GET", "/healthz")[0] == 200
     finally:
         server.stop()
 
