@@ -30,7 +30,7 @@ from ncdiag.nccl.log import NcclLog, without_collection
 from ncdiag.nccl.log_facts import NcclFacts
 
 _RAY = re.compile(
-    rb"RayWorkerWrapper|\(raylet|ray::|ray\.(?:exceptions|get|init|remote)|/ray/|ray_(?:utils|executor|distributed_executor)|[Rr]ay cluster|\bray (?:start|job|status)\b|raysubmit_"
+    rb"RayWorkerWrapper|\(raylet|\(\w*Ray\w* pid=|\([\w:]+ pid=\d+, ip=|ray::|ray\.(?:exceptions|get|init|remote)|/ray/|ray_(?:utils|executor|distributed_executor)|[Rr]ay cluster|\bray (?:start|job|status)\b|raysubmit_"
 )
 
 
@@ -96,7 +96,7 @@ def of_streams(streams: Iterable[Stream], notes: list[str] | None = None) -> Dia
             hosts[stream.name] = fanned.read(scanner, stream.name, text)
         for first, block in blocks_of(itertools.chain([text], chunks) if text else chunks):
             blank = blank and (not block or block.isspace())
-            if not ray and first < _RAY_LINES and (b"ray" in block or b"Ray" in block):
+            if not ray and first < _RAY_LINES and (b"ray" in block or b"Ray" in block or b", ip=" in block):
                 ray = _RAY.search(block) is not None
             if not by_host:
                 scanner.feed(stream.name, block, first)

@@ -15,6 +15,11 @@ _ON = re.compile(r"^(?:Active|Yes|1)$", re.I)
 _HELD = re.compile(
     r"^clocks_(?:throttle|event)_reasons\.(?:hw_slowdown|hw_thermal_slowdown|sw_thermal_slowdown|hw_power_brake_slowdown)$"
 )
+_ALONE = re.compile(
+    r"^(?:clocks_(?:throttle|event)_reasons|ecc\.errors|remapped_rows|retired_pages)\.[\w.]+(?: \[[^\]]*\])?$"
+)
+"""A heading of one column; a row of it is a word or a number."""
+_VALUE = re.compile(r"^(?:Active|Not Active|Yes|No|\d+|0x[0-9a-fA-F]+|\[?N/A\]?)$")
 _ERRORS = re.compile(r"^ecc\.errors\.uncorrected\.volatile\.(?:total|device_memory|dram|sram)$")
 
 
@@ -63,10 +68,13 @@ class Query:
             return True
         cells = [cell.strip() for cell in line.text.split(",")]
         names = [_UNIT.sub("", cell) for cell in cells]
-        if len(cells) > 1 and all(re.match(r"^[a-z][\w.]*$", name) for name in names):
+        if _ALONE.match(line.text.strip()) or (
+            len(cells) > 1 and all(re.match(r"^[a-z][\w.]*$", name) for name in names)
+        ):
             self._columns, self._heading = names, line
             return True
-        if self._columns and len(cells) == len(self._columns) and len(self._signals) < 1000:
+        whole = len(cells) == len(self._columns) and (len(cells) > 1 or _VALUE.match(cells[0]) is not None)
+        if self._columns and whole and len(self._signals) < 1000:
             self._judge(dict(zip(self._columns, cells, strict=True)), line)
             self._last = line
             return True

@@ -91,6 +91,8 @@ RULES = (
     rule("port-in-use", Says.NAMED, ("EADDRINUSE", "address already in use", "Address already in use", "Errno 98", "is already in use by", "port is already allocated", "already occupied"),
          "the port that it wants is taken ({port})", r"(?i)(?:port[:=\s]+|\]:|0\.0\.0\.0:|address \S*?:|\()(?P<port>\d{2,5})\b|", unless=r"retrying|trying (?:the )?next port|Using port|trying port \d|listening socket at|ofi_i\w+\.[ch]:",
          remedy="find the holder with `ss -ltnp 'sport = :PORT'`; end it if it is a left-over, or choose another port"),
+    rule("port-in-use", Says.NAMED, ("is in use", "already in use", "is occupied", "are in use"), "the port that it wants is taken ({port})", r"(?i)\bport:? (?P<port>\d{2,5}) (?:is|are) (?:already |currently )?(?:in use|occupied)", unless=r"(?i)retrying|trying|\busing\b|instead|next port|listening socket at",
+         remedy="find the holder with `ss -ltnp 'sport = :PORT'`; end it if it is a left-over, or choose another port"),
     rule("port-in-use", Says.STRONG, ("is not available. Please specify", "but is already running at", "that is used by other components"), "the port that Ray wants is taken: a Ray head runs there already",
          remedy="`ray stop` on this node if it is a left-over; or another --port"),
     # --- closed and unreachable

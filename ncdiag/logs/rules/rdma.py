@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ncdiag.explain import Says
+from ncdiag.logs.kinds import UNLOADABLE
 from ncdiag.logs.model import rule
 
 _DEV = r"(?P<device>(?:mlx|bnxt|irdma|rocep|ibp|ibP|efa|erdma|hrn|rdma|qedr|hfi|cxgb|hns|rxe)[\w.]*)"
@@ -116,7 +117,7 @@ RULES = (
          remedy="unlimited locked memory for the process: docker --ulimit memlock=-1, systemd LimitMEMLOCK=infinity, limits.conf, or CAP_IPC_LOCK"),
     rule("memlock-limit", Says.STRONG, ("ibv_reg_mr", "ibv_create_qp", "ibv_create_cq", "ibv_alloc_pd", "ibv_create_comp_channel", "ibv_reg_dmabuf_mr", "Couldn't allocate MR", "Couldn't create CQ"),
          "{call} cannot lock memory (Cannot allocate memory)",
-         r"(?P<call>ibv_\w+|Couldn't (?:allocate MR|create CQ)).*(?:Cannot allocate memory|errno 12\b|failed with 12\b)|(?P<call2>Couldn't (?:allocate MR|create CQ))", candidates=("rdma-memory-registration",),
+         r"(?P<call>ibv_\w+|Couldn't (?:allocate MR|create CQ)).*(?:Cannot allocate memory|errno 12\b|failed with 12\b)|(?P<call2>Couldn't (?:allocate MR|create CQ))(?! with error=(?!12\b))", candidates=("rdma-memory-registration",),
          remedy="unlimited locked memory for the process (ulimit -l in it, not in your shell): docker --ulimit memlock=-1, systemd LimitMEMLOCK=infinity"),
     rule("memlock-limit", Says.STRONG, ("nable to register memory", "ailed to register memory", "fi_mr_reg"), "the network plugin cannot lock memory (out of memory)", r"(?:RC|rc|ret|error)[:= ]*-?12\b|Cannot allocate memory|ENOMEM", candidates=("rdma-memory-registration",), unless="NCCL INFO",
          remedy="unlimited locked memory for the process (ulimit -l in it, not in your shell); where it is unlimited, the adapter's own limit is reached"),
@@ -126,6 +127,8 @@ RULES = (
          r"(?:ibv_(?:exp_)?reg_(?:dmabuf_)?mr\w*|mlx5dv_reg_dmabuf_mr|reg_mr\w*)[^\n]*(?:failed|fail|error)|fi_mr_reg\w*[^\n]*(?:fail|error|RC:)|[Uu]nable to register memory|[Ff]ailed to register (?:memory|GPU|region|host|address)|could not register memory",
          unless=r"Cannot allocate memory|errno 12\b|NCCL INFO|RC: -?12\b|ENOMEM",
          remedy="for GPU memory check nvidia_peermem or DMA-BUF, IOMMU and BAR1; for host memory device limits"),
+    rule("rdma-memory-registration", Says.STRONG, ("Couldn't allocate MR",), "a benchmark cannot register its memory for RDMA (error {error})", r"Couldn't allocate MR with error=(?P<error>(?!12\b)\d+)", candidates=("gdr-disabled",),
+         remedy="with --use_cuda: load nvidia_peermem (error 14, bad address), or --use_cuda_dmabuf with open kernel modules; IOMMU and BAR1; without: limits of the device"),
     rule("ib-qp-setup-failed", Says.STRONG, ("CREATE_QP(", "CREATE_CQ(", "CREATE_SRQ(", "CREATE_DCT(", "CREATE_XRC", "Create QP type", "ALLOC_PD("), "the adapter refuses another queue ({reason})",
          r"(?:CREATE_(?:QP|CQ|SRQ|DCT|XRC\w*)|ALLOC_PD)\(\S*.*(?P<reason>status (?:limits exceeded|no resources)\S*|failed)|(?P<reason2>Create QP type \d+ failed)", candidates=("memlock-limit",),
          remedy="`rdma resource show` against max_qp and max_cq of `ibv_devinfo -v`: end who holds the queues, give the virtual function more, or fewer channels (NCCL_MAX_NCHANNELS, NCCL_IB_QPS_PER_CONNECTION)"),
@@ -142,7 +145,8 @@ RULES = (
          remedy="use a NIC under the same PCIe switch; NCCL_NET_GDR_LEVEL=SYS forces it, which helps only without ACS and IOMMU"),
     rule("gdr-disabled", Says.STRONG, ("GPUDirect RDMA is not supported", "GDR is not supported", "gpu_direct_rdma_enabled", "GPUDirect RDMA is not available", "gdrdrv", "CUDA_MEMORY_REG", "neither nv_peer_mem"), "GPUDirect RDMA is not available here",
          r"(?i)not (?:supported|available|loaded|found)|disabled|neither", condition=True, unless="NCCL INFO"),
-    rule("gdr-disabled", Says.HINT, ("memory_peers/nv_mem", "GDR is not enabled"), "no peer-memory module is registered", r"No such file|not enabled|cannot access", condition=True),
+    rule("gdr-disabled", Says.HINT, ("mm/memory_peers", "GDR is not enabled"), "no peer-memory module is registered", r"No such file|not enabled|cannot access", condition=True),
+    rule("gdr-disabled", Says.HINT, "disabling GDR", "the network plugin switches GPUDirect RDMA off: {reason}", r"(?P<reason>[^\]:]{1,80}), disabling GDR", condition=True, remedy="an instance and a libfabric with GPUDirect RDMA (fi_info -p efa, FI_EFA_USE_DEVICE_RDMA), where the GPUs have it"),
     rule("gdr-disabled", Says.HINT, "use ring PXN", "rings between nodes run without GPUDirect RDMA", r"use ring PXN \d GDR 0", condition=True),
     # --- plugins
     rule("net-plugin-forced-unavailable", Says.STRONG, ("Failed to initialize any NET plugin",), "no network starts here: NCCL_NET or NCCL_NET_PLUGIN names one that does not, or there is no interface left", candidates=("socket-ifname-wrong", "net-plugin-incompatible"),
@@ -154,7 +158,7 @@ RULES = (
          remedy="the same number of NICs on all nodes, or OFI_NCCL_FORCE_NUM_RAILS to one value everywhere"),
     rule("net-plugin-incompatible", Says.STRONG, ("is unsupported",), "the network plugin does not fit this NCCL", r"External network plugin (?P<name>\S+) is unsupported"),
     rule("net-plugin-incompatible", Says.STRONG, ("NET/Plugin", "libnccl-net"), "the network plugin cannot be loaded: {reason}",
-         r"(?P<reason>(?:undefined symbol[:\s]+\S+|\S*lib(?:fabric|ucp|ucs|uct|efa|hwloc|sharp|mlx5|nccl_rdma)\S*: (?:cannot open shared object file|version \S+ not found)[^,]*|version `?\S+' not found[^\n]*))"),
+         r"(?P<reason>(?:undefined symbol[:\s]+\S+|\S*lib(?:fabric|ucp|ucs|uct|efa|hwloc|sharp|mlx5|nccl_rdma)\S*: (?:cannot open shared object file|version \S+ not found)[^,]*|version `?\S+' not found[^\n]*))", kind=UNLOADABLE),
     rule("net-plugin-incompatible", Says.STRONG, ("NET/OFI", "ofi", "OFI"), "the OFI plugin refuses what it finds: {reason}",
          r"NET/OFI (?P<reason>(?!Request|Selected|Using|Initializing|Setting|Running|Configuring|Plugin|Min|Max|No eligible|Discovered|Support|Libfabric|Could not (?:disable|find)|Unable to register|NIC group|Found|PCI|Forcing|OFI fi_getinfo)[^\n]*(?:[Ff]ail|[Cc]ould ?n[o']t|[Ee]rror|[Uu]nsupported|[Mm]ismatch|[Ii]ncompatible|not support|older than|requires|[Ii]nvalid|[Uu]nexpected|Unable)[^\n]*)",
          unless=r"Unexpected number of remote rails|(?:NCCL INFO.*(?:topolog|optional))"),
