@@ -33,7 +33,7 @@ def causes() -> dict[str, str]:
 def titles(slugs: Iterable[str]) -> str:
     """One answer a line."""
     all_ = causes()
-    return "".join(f"  {slug:32} {all_.get(slug, '')}\n" for slug in slugs)
+    return "".join(wrapped(f"  {slug:32} {all_.get(slug, '')}", " " * 35) + "\n" for slug in slugs)
 
 
 def exercises(faults: Mapping[int, Fault], lacking: Mapping[str, Sequence[str]], *, spoil: bool, color: str) -> str:

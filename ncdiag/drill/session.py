@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from ncdiag.report.wrapped import UNBOUNDED, columns
+
 from . import shell
 from .attempt import broken
 from .bench import ROOT, Bench, NotSet
@@ -112,8 +114,11 @@ class Scene:
         if arguments[0] == "bringup":
             arguments += ["--stall-after", "6", "--timeout", str(LOOK_S), "--on-stall", "stop", "--then", "stop"]
         argv = [sys.executable, "-m", "ncdiag", *arguments, *options, "--format", "json", "-o", str(out)]
+        environment = {"PYTHONPATH": str(ROOT)}
+        if columns() < UNBOUNDED:
+            environment["COLUMNS"] = str(columns())
         try:
-            done = self.made.hosts[host].run(*argv, env={"PYTHONPATH": str(ROOT)}, timeout_s=LOOK_S + 60)
+            done = self.made.hosts[host].run(*argv, env=environment, timeout_s=LOOK_S + 60)
             words = done.stderr + done.stdout
         except subprocess.TimeoutExpired:
             words = f"ncdiag gave no answer within {LOOK_S + 60:.0f} s"

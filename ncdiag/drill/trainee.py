@@ -14,9 +14,11 @@ from . import exercise, screen
 from .exercise import Answer
 from .session import Scene
 
-HELP = """Answer with a cause and, if you know it, its place: `rank-died`, `rank-died b`, `rank-died rank 1`. Also:
-  causes    every answer there is        hint      one more hint         ncdiag    let ncdiag look at it now
-  show      the call once more           give up   show the truth
+HELP = """Answer with a cause and, if you know it, its place: `rank-died`,
+`rank-died b`, `rank-died rank 1`. Also:
+  causes    every answer there is        hint      one more hint
+  ncdiag    let ncdiag look at it now    give up   show the truth
+  show      the call once more
 """
 
 

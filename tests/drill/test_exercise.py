@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ncdiag.drill import exercise, screen
+from ncdiag.drill import exercise, screen, trainee
 from ncdiag.drill.exercise import Answer
 from ncdiag.drill.faults import FAULTS
 from ncdiag.playbook.loader import exists
@@ -86,3 +86,8 @@ def test_the_list_gives_nothing_away_unless_it_is_told_to() -> None:
     for number, fault in exercise.numbers().items():
         assert str(number) in shown and fault.name in spoilt and fault.what in " ".join(spoilt.split())
         assert fault.name not in shown and not any(cause in shown for cause in fault.causes if "-" in cause)
+
+
+def test_the_list_of_answers_keeps_to_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert max(map(len, f"{trainee.HELP}{screen.titles(screen.causes())}".splitlines())) <= 80
