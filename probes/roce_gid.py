@@ -10,7 +10,7 @@ Source: /sys/class/infiniband/<device>/ports/<n>/{gids,gid_attrs}; NCCL user gui
 from __future__ import annotations
 
 import time
-from typing import Dict, Iterator, List, Optional, Set, Tuple, TypedDict
+from typing import Dict, Iterator, List, Mapping, Optional, Set, Tuple, TypedDict
 
 from ncdiag.host import Host, HostError
 from ncdiag.model import Finding, Probe, Snapshot, fail, ok, skip, unknown, warn
@@ -41,6 +41,7 @@ class Table(TypedDict):
     entries: List[Entry]
     unread: int  # slots whose GID could not be read
     types: Optional[bool]  # gid_attrs/types can be listed; None: facts of an older ncdiag
+    inet6: Optional[List[str]]  # interfaces with a link-local address, /proc/net/if_inet6; None: not readable
     changed: List[int]  # slots that held something else WINDOW_S later
 
 
@@ -54,9 +55,16 @@ def collect(host: Host) -> List[Table]:
                 tables.append(_table(host, device, port, base))
     if any(table["entries"] for table in tables) and not host.recorded:
         time.sleep(WINDOW_S)
+    inet6 = _inet6(host) if tables else None
     for table in tables:
-        table["changed"] = _changed(host, table)
+        table["changed"], table["inet6"] = _changed(host, table), inet6
     return tables
+
+
+def _inet6(host: Host) -> Optional[List[str]]:
+    lines = (word(host, "/proc/net/if_inet6") or "").splitlines()
+    names_of = {line.split()[-1] for line in lines if line.startswith("fe80")}
+    return sorted(names_of) if host.exists("/proc/net/if_inet6") else None
 
 
 def _changed(host: Host, table: Table) -> List[int]:
@@ -95,6 +103,7 @@ def _table(host: Host, device: str, port: int, base: str) -> Table:
         "slots": len(slots),
         "entries": entries,
         "unread": unread,
+        "inet6": None,
         "types": bool(names(host, f"{base}/gid_attrs/types")),
         "changed": [],
     }
@@ -142,6 +151,7 @@ def _port(
     by = f"NCCL {dotted(version)}" if version else f"NCCL (taken for {dotted(NEWEST_READ)} or near)"
     how = {"set": "NCCL_IB_GID_INDEX sets", "default": f"{by} takes by default", "automatic": f"{by} finds"}[choice.how]
     what = f"{name}: {how} index {choice.index} ({choice.gid or 'empty'})"
+    refused = _refused(table, choice)
     gap = _gap(table)
     if gap and (choice.problems or choice.doubts or not table["entries"]):
         yield unknown(
@@ -150,21 +160,30 @@ def _port(
     elif choice.problems:
         better = gids.recommend(as_gids(table))
         grave = choice.gid is None or choice.gid.empty or better is None
-        made = fail if grave and choice.how != "automatic" else warn
+        made = fail if refused or (grave and choice.how != "automatic") else warn
         yield made(
-            f"{what}; {'; '.join(choice.problems)}",
+            f"{what}; {'; '.join([*choice.problems, *refused])}",
             node,
             source=source,
             device=table["device"],
             observed={"index": choice.index, "gid": str(choice.gid or "empty")},
             expected=None if better is None else {"index": better.index, "gid": str(better)},
             cause="roce-gid-wrong",
-            remedy=_remedy(choice, better, table) + (_LEFT_OUT % table["device"] if others and better is None else ""),
+            remedy=_remedy(choice, better, table, machine.values(snapshot, node))
+            + (_LEFT_OUT % table["device"] if others and better is None else ""),
         )
     elif choice.doubts:
         yield unknown(f"{what}, but {choice.doubts[0]}", node, source=source, device=table["device"], remedy=_VISIBLE)
     else:
         yield ok(what, node, source=source, device=table["device"], observed=choice.index)
+
+
+def _refused(table: Table, choice: gids.Choice) -> List[str]:
+    """The driver lists a link-local GID even where IPv6 is off; a connection with it is refused."""
+    known, gid = table.get("inet6"), choice.gid
+    if known is None or gid is None or not gid.link_local or not gid.netdev or gid.netdev in known:
+        return []
+    return [f"{gid.netdev} has no such address, as IPv6 is off there, so ibv_modify_qp refuses it"]
 
 
 def _gap(table: Table) -> Optional[str]:
@@ -182,13 +201,21 @@ _LEFT_OUT = "; or, if it is not meant for NCCL, leave it out on all nodes: NCCL_
 _VISIBLE = "run the container with the host's network, or with its own RDMA device (netns exclusive)"
 
 
-def _remedy(choice: gids.Choice, better: Optional[gids.Gid], table: Table) -> str:
+_WISHES = ("NCCL_IB_ADDR_FAMILY", "NCCL_IB_ADDR_RANGE", "NCCL_IB_ROCE_VERSION_NUM")
+"""Variables that turn the search for an index away from what is there."""
+
+
+def _remedy(choice: gids.Choice, better: Optional[gids.Gid], table: Table, environ: Mapping[str, str]) -> str:
+    wishes = [name for name in _WISHES if environ.get(name)]
     if better is None:
         if any(one["type"] is None for one in table["entries"]):
             return _VISIBLE
         return f"give the interface of {table['device']} an IPv4 address; the table then gets a RoCE v2 entry for it"
     if choice.how == "set":
         return f"unset NCCL_IB_GID_INDEX (NCCL from 2.21 finds the index), or set it to {better.index} on this port"
+    if choice.how == "automatic" and wishes:
+        told = ", ".join(f"{name}={environ[name]}" for name in wishes)
+        return f"unset {' and '.join(wishes)} (with {told} no entry fits); index {better.index} is {better}"
     if choice.how == "automatic" and better.ipv4 is None:
         return "set NCCL_IB_ADDR_FAMILY=AF_INET6 on all nodes, or give the interface an IPv4 address"
     return f"set NCCL_IB_GID_INDEX={better.index}, or use NCCL 2.21 or newer, which finds it"

@@ -158,3 +158,20 @@ def test_a_port_without_address_on_every_node_is_no_difference_between_them() ->
         "mlx5_1", "0000:11:00.0", layer="Ethernet", netdev="eth3", gids=(("::ffff:192.0.2.9", 2),)
     )
     assert "fail" in statuses(judged("roce-gid", *nodes))
+
+
+def test_a_link_local_index_where_ipv6_is_off() -> None:
+    """Captured there: the index is listed, and a queue pair with it does not come up."""
+    machine = roce(gids=(LINK, ("::ffff:192.0.2.1", 2)), NCCL_IB_GID_INDEX="0").file("/proc/net/if_inet6", "")
+    (finding,) = graver(judged("roce-gid", machine))
+    assert finding.status.value == "fail" and "eth2 has no such address" in finding.summary
+    held = "fe800000000000000000000000000001 03 40 20 80 eth2\n"
+    (finding,) = graver(judged("roce-gid", machine.file("/proc/net/if_inet6", held)))
+    assert finding.status.value == "warn" and "no such address" not in finding.summary
+
+
+@pytest.mark.parametrize("setting", ["NCCL_IB_ADDR_FAMILY=AF_INET6", "NCCL_IB_ADDR_RANGE=198.51.100.0/24"])
+def test_the_setting_that_leads_the_search_away_is_named(setting: str) -> None:
+    name, _, value = setting.partition("=")
+    (finding,) = graver(judged("roce-gid", roce(gids=(LINK, ("::ffff:192.0.2.1", 2)), **{name: value})))
+    assert f"unset {name}" in (finding.remedy or "") and "index 1" in (finding.remedy or "")
