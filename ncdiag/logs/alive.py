@@ -16,7 +16,7 @@ from ncdiag.logs.steps import step
 _LOSS = re.compile(r"(?:\b|_)[Ll]oss\b['\"]?\W{1,4}\d")
 _STEP = re.compile(r"(?i)\b(?:steps?|iter\w*|epoch)\W{1,12}\d|\d/ *\d|\bit/s|s/it\b|'loss'|grad_norm")
 _PROMPT = re.compile(
-    r"(?:^|[$#%>] ?)(?:\w+=\S* )*(?:sudo |time |exec )*(?P<program>(?:mpirun|mpiexec|srun|torchrun|deepspeed|accelerate launch|vllm serve|ray start|docker run)(?![\w.:]| noticed)|python3? -m \S+|\S*_perf(?:_mpi)? -)"
+    r"(?:^|[$#%>] ?)(?:\w+=\S* |sudo |time |exec |env |nohup |nice |stdbuf -\S+ |timeout (?:-[ks] ?\S+ |-\S+ )*[\d.]+[smhd]? |numactl (?:-\S+ )+|taskset -c \S+ )*(?P<program>(?:mpirun|mpiexec|srun|torchrun|deepspeed|accelerate launch|vllm serve|ray start|docker run)(?![\w.:]| noticed)|python3? -m \S+|\S*_perf(?:_mpi)? -)"
 )
 _DEATH = re.compile(
     "|".join(

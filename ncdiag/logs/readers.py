@@ -16,6 +16,7 @@ from ncdiag.logs.own_store import OwnStore
 from ncdiag.logs.pace import Pace
 from ncdiag.logs.pasted.gids import Gids
 from ncdiag.logs.pasted.limits import Limits
+from ncdiag.logs.pasted.models import Models
 from ncdiag.logs.pasted.optics import Optics
 from ncdiag.logs.pasted.paused import Paused
 from ncdiag.logs.pasted.pings import Pings
@@ -67,6 +68,7 @@ class Readers:
     native: Native = field(default_factory=Native)
     lasting: Lasting = field(default_factory=Lasting)
     own_store: OwnStore = field(default_factory=OwnStore)
+    models: Models = field(default_factory=Models)
     placed_pods: PlacedPods = field(default_factory=PlacedPods)
     placed_containers: PlacedContainers = field(default_factory=PlacedContainers)
     others: tuple[Reader, ...] = field(
@@ -116,6 +118,7 @@ class Readers:
             self.native,
             self.lasting,
             self.own_store,
+            self.models,
             self.placed_pods,
             self.placed_containers,
             *self.others,

@@ -11,12 +11,20 @@ from ncdiag.logs.joint.apart import apart
 from ncdiag.logs.joint.attempts import superseded
 from ncdiag.logs.joint.both_ends import both_ends
 from ncdiag.logs.joint.crashed import crashed_first
-from ncdiag.logs.joint.hardware import manager_runs, path_explained, same_device, some_devices, switched_off, unlimited
+from ncdiag.logs.joint.hardware import (
+    integrated,
+    manager_runs,
+    path_explained,
+    same_device,
+    some_devices,
+    switched_off,
+    unlimited,
+)
 from ncdiag.logs.joint.left_over import left_over
 from ncdiag.logs.joint.other_programs import other_programs
 from ncdiag.logs.joint.outcome import fine, outcome
 from ncdiag.logs.joint.refused import refused
-from ncdiag.logs.joint.under_ray import dead_by_word, head_reached, no_driver, no_gpu, raylet_found
+from ncdiag.logs.joint.under_ray import dead_by_word, head_reached, no_driver, no_gpu, nobody_holds, raylet_found
 from ncdiag.logs.joint.waits import ended_while_waiting, limit_after_a_fault, waited_for_load, waited_for_work
 from ncdiag.logs.one_bridge import bridged
 from ncdiag.logs.own_store import own_stores
@@ -44,9 +52,11 @@ def refine(
     same_device(signals, readers)
     no_gpu(signals, ray)
     no_driver(signals, readers, ray)
+    nobody_holds(signals, readers)
     some_devices(signals, facts)
     path_explained(signals)
     switched_off(signals, readers)
+    integrated(signals, readers)
     ended_while_waiting(signals, readers)
     limit_after_a_fault(signals)
     head_reached(signals, readers)

@@ -155,7 +155,8 @@ def _spans(runs: Sequence[Run]) -> list[tuple[Run, float]]:
 
 def _alike(run: Run, other: Run) -> bool:
     """Whether the other one is a run of the same, and is known to have come to nothing: a test without results, or a death."""
-    return (run.header and other.header) or (other.died and run.program == other.program != "")
+    same = run.program == other.program != ""
+    return (run.header and other.header) or (same and (other.died or other.header))
 
 
 def _avoids(name: str, value: str) -> bool:

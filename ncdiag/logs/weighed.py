@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 
 from ncdiag.explain import Says, Signal
+from ncdiag.logs.kinds import UNLOADABLE
 from ncdiag.logs.model import STANDING
 from ncdiag.logs.readers import Readers
 from ncdiag.logs.rules.processes import NODE_LOST
@@ -20,7 +21,7 @@ def weigh(signals: Sequence[Signal], readers: Readers, facts: NcclFacts) -> None
     _contained(signals)
     _never_plugged(signals)
     _filtered(signals)
-    _works_over_sockets(signals, readers)
+    _works_over_sockets(signals, readers, facts)
     _no_rdma(signals, facts)
     _of_another_job(signals, readers)
 
@@ -118,13 +119,18 @@ def _filtered(signals: Sequence[Signal]) -> None:
             signal.says, signal.condition = Says.STRONG, False
 
 
-def _works_over_sockets(signals: Sequence[Signal], readers: Readers) -> None:
-    """A job that works over TCP sockets for want of a library: that it is slow is seen, that there are RDMA devices is not."""
-    if not readers.proofs() or not any(signal.cause == "net-fallback-slow" for signal in signals):
+def _works_over_sockets(signals: Sequence[Signal], readers: Readers, facts: NcclFacts) -> None:
+    """A job that works over TCP sockets for want of a library: that it is slow is seen, that there are RDMA devices is not; a plugin that is there and cannot be loaded says why."""
+    hosts = {process.host for process in facts.processes if process.network == "Socket"}
+    slow = any(signal.cause == "net-fallback-slow" for signal in signals)
+    if not readers.proofs() or not (slow or len(hosts) > 1):
         return
     for signal in signals:
-        if signal.cause == "rdma-unavailable" and "net-fallback-slow" in signal.candidates:
+        if slow and signal.cause == "rdma-unavailable" and "net-fallback-slow" in signal.candidates:
             signal.says, signal.candidates = Says.HINT, ()
+        if signal.kind == UNLOADABLE and signal.condition and len(hosts) > 1:
+            signal.says = Says.STRONG
+            signal.summary = f"traffic between the nodes goes over TCP sockets: {signal.summary}"
 
 
 def _no_rdma(signals: Sequence[Signal], facts: NcclFacts) -> None:

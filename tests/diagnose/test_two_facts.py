@@ -131,3 +131,53 @@ def test_firmware_that_refuses_a_register_answers() -> None:
     assert "ib-link-or-hca-fault" not in [cause.cause for cause in causes(dmesg=NOISE)]
     late = "mlx5_core 0000:5d:00.0: wait_func:1151:(pid 2110): ACCESS_REG(0x805) timeout. Will cause a leak of a command resource\n"
     assert causes(dmesg=late)[0].cause == "ib-link-or-hca-fault"
+
+
+def test_a_plugin_that_cannot_be_loaded_and_a_job_over_sockets() -> None:
+    lines = [
+        line
+        for node in (1, 2)
+        for line in (
+            f"{node}: n{node}:71{node}:71 [0] NCCL INFO NET/Plugin : dlerror=/opt/efa/lib/libfabric.so.1: version `FABRIC_1.7' not found (required by /opt/env/lib/libnccl-net.so) No plugin found (libnccl-net.so), using internal implementation",
+            f"{node}: n{node}:71{node}:71 [0] NCCL INFO Using network Socket",
+        )
+    ]
+    found = causes(*lines, "1: # Avg bus bandwidth    : 1.24711")
+    assert firsts(found) == ("net-plugin-incompatible", "likely") and "TCP sockets" in found[0].summary
+    alone = causes(*lines[:2], "1: # Avg bus bandwidth    : 91.2")
+    assert alone[0].cause == "healthy"
+    absent = [line.replace("/opt/efa/lib/libfabric.so.1: version `FABRIC_1.7' not found (required by /opt/env/lib/libnccl-net.so)", "libnccl-net.so: cannot open shared object file: No such file or directory") for line in lines]  # fmt: skip
+    assert "net-plugin-incompatible" not in [
+        cause.cause for cause in causes(*absent, "1: # Avg bus bandwidth    : 1.2")
+    ]
+
+
+FREE = "(EngineCore_DP0 pid=504) ValueError: Current node has no GPU available. current_node_resource={'accelerator_type:T4': 1.0, 'CPU': 112.0}. vLLM engine cannot start without GPU."
+
+
+def test_a_node_of_ray_without_a_free_gpu_and_who_uses_them() -> None:
+    used = "\n 0.0/224.0 CPU\n {}/2.0 GPU\n"
+    assert causes(FREE, used.format("0.0"))[0].cause == "ray-driver-without-gpu"
+    assert causes(FREE, used.format("2.0"))[0].cause == "ray-placement-group-leaked"
+    assert causes(FREE)[0].cause == "ray-placement-group-leaked"
+
+
+@pytest.mark.parametrize("model, cause", [("NVIDIA GB10", "healthy"), ("NVIDIA H100 80GB HBM3", "gdr-disabled")])
+def test_gpus_without_memory_of_their_own_need_no_gpudirect(model: str, cause: str) -> None:
+    found = causes(
+        *[f"#  Rank  {rank} Group  0 Pid 16{rank} on   n{rank} device  0 [000f:01:00] {model}" for rank in range(2)],
+        *[f"n{rank}:16{rank}:16 [0] NCCL INFO comm 0xb{rank} rank {rank} nRanks 2 nNodes 2 localRanks 1 localRank 0 MNNVL 0" for rank in range(2)],
+        *[f"n{rank}:16{rank}:16 [0] NCCL INFO ncclCommInitRank comm 0xb{rank} rank {rank} nranks 2 cudaDev 0 nvmlDev 0 busId f01000 commId 0x5be2 - Init COMPLETE" for rank in range(2)],
+        "n0:160:16 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[0] [send] via NET/IB/0",
+        "# Avg bus bandwidth    : 21.7",
+    )  # fmt: skip
+    assert found[0].cause == cause
+
+
+def test_a_test_that_came_to_nothing_and_the_same_with_a_setting() -> None:
+    head = "# nThread 1 nGpus 2 minBytes 8388608 maxBytes 8388608 step: 1048576(bytes) warmup iters: 1 iters: 20 agg iters: 1 validation: 1 graph: 0"
+    works = "# Avg bus bandwidth    : 9.31184"
+    run = "timeout -k 5 180 ./all_reduce_perf -b 8M -e 8M -g 2"
+    found = causes(f"$ {run}", head, "$ echo $?", "124", f"$ NCCL_P2P_DISABLE=1 {run} | tail -2", works)
+    assert firsts(found) == ("p2p-broken", "likely") and "NCCL_P2P_DISABLE=1" in found[0].summary
+    assert causes(f"$ {run}", head, works, f"$ NCCL_P2P_DISABLE=1 {run} | tail -2", works)[0].cause == "healthy"

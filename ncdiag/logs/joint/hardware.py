@@ -91,6 +91,13 @@ def path_explained(signals: Sequence[Signal]) -> None:
                 signal.condition = False
 
 
+def integrated(signals: Sequence[Signal], readers: Readers) -> None:
+    """GPUs without memory of their own have no GPUDirect RDMA, and need none."""
+    for signal in signals:
+        if signal.cause == "gdr-disabled" and readers.models.integrated:
+            signal.cause, signal.says = "", Says.CASCADE
+
+
 def switched_off(signals: Sequence[Signal], readers: Readers) -> None:
     """A port that somebody switched off is mostly one that nobody uses; one that NCCL_IB_HCA leaves out is certainly none."""
     verbs = readers.verbs

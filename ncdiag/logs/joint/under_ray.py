@@ -41,6 +41,23 @@ def no_driver(signals: Sequence[Signal], readers: Readers, ray: bool) -> None:
             signal.remedy = "start the program where a GPU is: `ray job submit --entrypoint-num-gpus 1`, or build the engine in a task or actor with num_gpus; then look at the driver of that node"
 
 
+def nobody_holds(signals: Sequence[Signal], readers: Readers) -> None:
+    """A node of Ray without a free GPU in a cluster whose GPUs nobody uses: that node gives Ray none, whatever type it names."""
+    unused = readers.ray_status.unused()
+    for signal in signals if unused is not None else ():
+        if (
+            signal.cause == "ray-placement-group-leaked"
+            and unused is not None
+            and "no GPU available" in signal.evidence[0].text
+        ):
+            signal.cause, signal.candidates = "ray-driver-without-gpu", ("ray-placement-group-leaked",)
+            signal.summary = (
+                "the engine's driver runs on a Ray node without a GPU, and nobody uses those of the cluster"
+            )
+            signal.evidence = [*signal.evidence, unused.evidence()]
+            signal.remedy = "start the driver on a node that gives Ray its GPUs; see how this one's `ray start` was called (--num-gpus, CUDA_VISIBLE_DEVICES)"
+
+
 def head_reached(signals: Sequence[Signal], readers: Readers) -> None:
     """A head that was not there yet and was reached a moment later."""
     for signal in signals:

@@ -23,6 +23,7 @@ class RayStatus:
 
     def __init__(self) -> None:
         self._totals: dict[str, tuple[float, Line]] = {}
+        self._used: dict[str, float] = {}
         self._demands: list[Line] = []
         self.created: list[tuple[str, Line]] = []
         """Placement groups that `ray list placement-groups` shows as made, by name or id and job."""
@@ -31,6 +32,7 @@ class RayStatus:
         usage = _USAGE.match(line.text)
         if usage:
             self._totals[usage["name"]] = float(usage["total"][:9]), line
+            self._used[usage["name"]] = float(usage["used"][:9])
         elif (group := _CREATED.match(line.text)) and len(self.created) < 100:
             self.created.append((f"{group['name'] or group['id']} of job {group['job']}", line))
         elif _DEMAND.match(line.text) and len(self._demands) < 100:
@@ -47,6 +49,10 @@ class RayStatus:
         """Where the last table says that the cluster has GPUs."""
         total, line = self._totals.get("GPU", (0.0, None))
         return line if total > 0 else None
+
+    def unused(self) -> Line | None:
+        """Where the last table says that the cluster has GPUs, and nobody uses one."""
+        return self.gpus() if self._used.get("GPU") == 0 else None
 
     def short(self) -> tuple[str, str, list[Evidence]] | None:
         """Which resource no waiting for others brings: `(name, sentence, lines)`."""
