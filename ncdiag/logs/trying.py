@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from ncdiag.explain import Says, Signal
 from ncdiag.logs.model import TEXT_LIMIT, bare, speaker
 from ncdiag.logs.readers import Readers
+from ncdiag.logs.stamps import later_s, stamp
 from ncdiag.model import Evidence
 
 TAIL = 12  # lines at the end of a source that are looked at
@@ -27,7 +28,12 @@ _TRIES = re.compile(
 )
 _COUNTED = re.compile(r"\(x\d+ over |\b(?:succeeded|successful|after \d+ (?:retries|attempts): ok)\b")
 """A table of what was once, and what came to a good end."""
-_SHAPE = re.compile(r"[\d.:-]*\d[\d.:-]*")
+_SHAPE = re.compile(
+    r"(?i)(?P<who>\b(?:local_?rank|rank|worker|node|process|gpu|device|host|pod|replica|member)s?[ _:=#-]{0,2}\d+)|[\d.:-]*\d[\d.:-]*"
+)
+"""Numbers; those that tell one rank from another are none."""
+BURST_S = 2.0
+"""Seconds in which many processes say the same at once; who tries again waits for longer."""
 
 _FITS: tuple[tuple[re.Pattern[str], tuple[str, ...]], ...] = (
     (re.compile(r"(?i)\bgcs\b|ray head|:6379\b"), ("ray-gcs-unreachable", "ray-node-lost")),
@@ -69,9 +75,9 @@ class Trying:
         if not any(_tries(text) for text, _ in told[:NEAR]):
             return
         tries = [_Try(text, _shape(text), number, start + number) for text, number in told if _tries(text)]
-        same = [one for one in tries if one.shape == tries[0].shape]
-        if len(same) >= TIMES:
-            self._found[source] = same[::-1]
+        same = [one for one in tries if one.shape == tries[0].shape][::-1]
+        if len(same) >= TIMES and not _at_once(same[0].text, same[-1].text):
+            self._found[source] = same
 
     def signals(self, signals: Sequence[Signal], readers: Readers) -> Iterator[Signal]:
         """One for each source that does nothing else any more, and of which no other signal says what went wrong."""
@@ -97,4 +103,12 @@ def _tries(text: str) -> bool:
 
 
 def _shape(text: str) -> str:
-    return _SHAPE.sub("", bare(text))[:_TEXT]
+    """What it says, without numbers, and who says it."""
+    said = _SHAPE.sub(lambda found: found["who"] or "", bare(text)[:_TEXT])
+    return f"{sorted(speaker(text).items())} {said}"
+
+
+def _at_once(first: str, last: str) -> bool:
+    begin, end = stamp(first), stamp(last)
+    apart = later_s(end, begin) if begin is not None and end is not None else None
+    return apart is not None and 0 <= apart < BURST_S

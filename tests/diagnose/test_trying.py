@@ -56,6 +56,20 @@ def test_a_few_are_none() -> None:
     assert first(*STEPS, *tries(text), "rank 3 is here", "all ranks are here", "the pool is open")[0] == "healthy"
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[rank{}]: waiting for all ranks to load",
+        "(Worker_TP{0} pid=70{0}) attempting to map its weights",
+        "rank {} is waiting for the others",
+        "2026-03-02 10:11:00,12{} INFO waiting for the others",
+    ],
+    ids=["labels", "processes", "numbers", "at once"],
+)
+def test_what_every_rank_says_once_is_no_try(text: str) -> None:
+    assert first(*START, *COMPLETE, *tries(text, 8))[0] == "healthy"
+
+
 def test_what_a_rule_knows_is_told_by_the_rule() -> None:
     refused = "[W302 10:0{}:11.1 socket.cpp:759] [c10d] The client socket has failed to connect to [gpu02]:29500 (errno: 111 - Connection refused)."
     causes = causes_of({"a": "\n".join([*START, *COMPLETE, *tries(refused)]) + "\n"})
