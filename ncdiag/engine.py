@@ -240,12 +240,12 @@ def python_version(host: Host, engine: Engine, folders: List[str]) -> Optional[s
 
 
 def absent(host: Host, path: str) -> bool:
-    """Whether a path that a variable names is certainly not there for the process under look; a recording cannot tell."""
+    """Whether a path that a variable names is certainly not there for the process under look."""
     root = "/proc/%d/root" % host.pid if host.pid is not None and not host.recorded else ""
     try:
         host.stat(root + path)
     except Absent:
-        return not host.recorded
+        return host.sought(root + path)
     except HostError:
         pass
     return False

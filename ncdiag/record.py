@@ -17,6 +17,9 @@ from ncdiag import redact
 from ncdiag.host import DEFAULT_LIMIT, Host, HostError, Output, Space, Stat, TooLarge, mask
 from ncdiag.tree import MemoryTree
 
+MAX_ABSENT = 20_000
+"""Paths that were looked for in vain, of which a recording keeps that they were."""
+
 
 class Recorder(Host):
     """A live Host that remembers, masked, everything read through it."""
@@ -37,6 +40,7 @@ class Recorder(Host):
             "stat": {},
             "space": {},
             "listed": {},
+            "absent": set(),
         }
         self._lock = threading.Lock()
         self._places: dict[str, str] = {}
@@ -76,7 +80,10 @@ class Recorder(Host):
         return done
 
     def _note_error(self, path: str, error: HostError) -> None:
-        if error.errno and error.errno not in (errno.ENOENT, errno.ENOTDIR):
+        if error.errno in (errno.ENOENT, errno.ENOTDIR):
+            if len(self._meta["absent"]) < MAX_ABSENT:
+                self._meta["absent"] |= {path, self._place(path)}
+        elif error.errno:
             place = self._place(path)
             self._meta["errors"][place] = error.errno
             if place not in self._tree.folders and place not in self._tree.files:
@@ -120,10 +127,15 @@ class Recorder(Host):
     def _remember_name(self, path: str) -> None:
         if path in self._tree.files or path in self._tree.links or path in self._tree.folders:
             return
-        if os.path.islink(path):
-            self._tree.add_link(path, os.readlink(path))
-        elif os.path.isdir(path):
-            self._tree.add_folder(path)
+        try:
+            if os.path.islink(path):
+                self._tree.add_link(path, os.readlink(path))
+            elif os.path.isdir(path):
+                self._tree.add_folder(path)
+        except (
+            OSError
+        ):  # a link of another user's process, one that ended meanwhile: the name is kept, as it was listed
+            pass
 
     def link(self, path: str) -> str:
         target = self._live.link(path)
@@ -185,6 +197,7 @@ class Recorder(Host):
     def save(self, path: str) -> None:
         """Write the tree: a `.tar.gz` file (mode 0600) or a folder (mode 0700). Raises OSError."""
         self._meta.setdefault("environ", None)
+        self._meta["absent"] = sorted(self._meta["absent"])
         self._meta["listed"] = {place: self._unread(place, names) for place, names in self._meta["listed"].items()}
         self._tree.add_file("/META.json", json.dumps(self._meta, indent=1, sort_keys=True).encode())
         if path.endswith((".tar.gz", ".tgz")):

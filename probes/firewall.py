@@ -49,14 +49,14 @@ def collect(host: Host) -> Facts:
         except HostError as error:
             facts["unread"].append(str(error))
             continue
-        if present:
+        if present is None and not host.sought(names):
+            facts["unread"].append("%s: it was not recorded" % names)
+        elif present:
             try:
                 facts["tables"] += filter_rules.parse_iptables(host.run([command]).out, family)
                 facts["source"] += ", " + command
             except HostError as error:
                 facts["unread"].append(str(error))
-    if host.recorded and not facts["tables"] and not facts["unread"]:
-        facts["unread"].append("it was not recorded")
     if (
         sum(len(chain["rules"]) for table in facts["tables"] for chain in table["chains"].values())
         > filter_rules.MAX_RULES

@@ -28,7 +28,7 @@ class File(TypedDict):
     by: str
     """Why NCCL looks there: `NCCL_CONF_FILE`, `HOME`, `always`."""
     state: str
-    """`read`, `absent`, `unreadable`."""
+    """`read`, `absent`, `unreadable`, or `unsought`: a recording does not say."""
     reason: Optional[str]
     lines: List[Dict[str, Any]]
     """`line`, `name`, `value` of every line that NCCL takes."""
@@ -62,21 +62,21 @@ def _read(host: Host, root: str, path: str, by: str) -> File:
             "lines": environment.parse_conf(host.read(root + path)),
         }
     except Absent as error:
-        return {"path": path, "by": by, "state": "absent", "reason": str(error), "lines": []}
+        state = "absent" if host.sought(root + path) else "unsought"
+        return {"path": path, "by": by, "state": state, "reason": str(error), "lines": []}
     except HostError as error:
         return {"path": path, "by": by, "state": "unreadable", "reason": str(error), "lines": []}
 
 
 def judge(snapshot: Snapshot) -> Iterator[Finding]:
     for node, facts in snapshot.each(PROBE.id):
-        recorded = bool(snapshot.nodes[node].meta.get("recorded"))
         environ = (snapshot.facts(node, "nccl-environment") or {}).get("environ") or {}
         seen = {name: Setting(value, "the environment") for name, value in environ.items()}
         for file in facts["files"]:
-            yield from _judge_file(node, file, seen, recorded)
+            yield from _judge_file(node, file, seen)
 
 
-def _judge_file(node: str, file: File, seen: Dict[str, Setting], recorded: bool) -> Iterator[Finding]:
+def _judge_file(node: str, file: File, seen: Dict[str, Setting]) -> Iterator[Finding]:
     path = file["path"]
     if file["state"] == "unreadable":
         yield unknown(
@@ -95,12 +95,10 @@ def _judge_file(node: str, file: File, seen: Dict[str, Setting], recorded: bool)
             cause="env-unknown-or-invalid",
             remedy="correct NCCL_CONF_FILE, or unset it so that ~/.nccl.conf counts",
         )
+    elif file["state"] == "unsought":
+        yield unknown("whether %s exists was not recorded" % path, node, source=path)
     elif file["state"] == "absent":
-        yield (
-            unknown("whether %s exists was not recorded" % path, node, source=path)
-            if recorded
-            else skip("there is no %s" % path, node, source=path)
-        )
+        yield skip("there is no %s" % path, node, source=path)
     else:
         found = [finding for line in file["lines"] for finding in _judge_line(node, path, line, seen)]
         yield from found

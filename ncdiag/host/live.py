@@ -226,7 +226,7 @@ class Host:
         return True
 
     def sought(self, path: str) -> bool:
-        """Whether `exists` answers for this path of its own knowledge; a recording knows only what was asked when it was made."""
+        """Whether it is known that a path is absent; a recording knows it only of what was looked for when it was made."""
         return True
 
     def _process_environ(self, pid: Optional[int]) -> Dict[str, str]:

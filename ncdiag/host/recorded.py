@@ -30,6 +30,7 @@ class Recorded(Host):
         self._tree = tree
         self._meta = self._load_meta()
         self._name = name
+        self._absent = frozenset(map(str, self._meta.get("absent", ())))
         self.pid = self._meta.get("pid")
         self.python = self._meta.get("python")
         self.model = self._meta.get("model")
@@ -42,7 +43,7 @@ class Recorded(Host):
             return {}
         if not isinstance(meta, dict):
             return {}
-        shapes = {**dict.fromkeys(_SECTIONS, dict), "pid": int, "python": str, "model": str}
+        shapes = {**dict.fromkeys(_SECTIONS, dict), "absent": list, "pid": int, "python": str, "model": str}
         return {name: value for name, value in meta.items() if isinstance(value, shapes.get(name, object))}
 
     @property
@@ -99,7 +100,7 @@ class Recorded(Host):
         return Stat(kind, mode, 0, 0, size)
 
     def sought(self, path: str) -> bool:
-        return path in self._meta.get("stat", {})
+        return path in self._meta.get("stat", {}) or path in self._absent
 
     def space(self, path: str) -> Space:
         told = self._answer("space", path)

@@ -62,3 +62,24 @@ def test_a_recording_with_a_broken_section_gives_the_rest(tmp_path: Path, sectio
     node = collect(Recorded(open_tree(str(tmp_path))), list(registry.load().values()))
     assert node.node == "a"
     assert not [reason for reason in node.errors.values() if reason.startswith(("AttributeError", "TypeError"))]
+
+
+def test_what_was_looked_for_in_vain_is_known_to_be_absent(tmp_path: Path) -> None:
+    recorder = Recorder(Host())
+    assert recorder.value(str(tmp_path / "no.conf")) is None
+    recorder.save(str(tmp_path / "tree.tar.gz"))
+    again = Recorded(open_tree(str(tmp_path / "tree.tar.gz")))
+    assert again.sought(str(tmp_path / "no.conf")) and not again.sought(str(tmp_path / "other.conf"))
+
+
+def test_a_name_that_cannot_be_followed_takes_nothing_from_the_rest(tmp_path: Path) -> None:
+    """As the open files of another user's processes: their folder is listed, and what they are is not told."""
+    recorder = Recorder(Listed())
+    assert recorder.list("/proc/1/fd") == ["0", "1"]
+    recorder.save(str(tmp_path / "tree"))
+    assert Recorded(open_tree(str(tmp_path / "tree"))).list("/proc/1/fd") == ["0", "1"]
+
+
+class Listed(Host):
+    def list(self, path: str) -> list[str]:
+        return ["0", "1"]

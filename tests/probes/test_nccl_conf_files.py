@@ -12,9 +12,15 @@ from ncdiag.tree import MemoryTree
 from tests.probes.judging import collected, judged
 
 
-def tree(system: str | None = None, user: str | None = None, environ: dict[str, str] | None = None) -> Recorded:
+def tree(
+    system: str | None = None,
+    user: str | None = None,
+    environ: dict[str, str] | None = None,
+    absent: tuple[str, ...] = (),
+) -> Recorded:
     made = MemoryTree()
-    made.add_file("/META.json", json.dumps({"environ": environ or {"HOME": "/home/u"}}).encode())
+    meta = {"environ": environ or {"HOME": "/home/u"}, "absent": absent}
+    made.add_file("/META.json", json.dumps(meta).encode())
     for path, text in (("/etc/nccl.conf", system), ("/home/u/.nccl.conf", user)):
         if text is not None:
             made.add_file(path, text.encode())
@@ -65,7 +71,9 @@ def test_conf_file_replaces_the_one_at_home() -> None:
         "/opt/none.conf",
         "/etc/nccl.conf",
     ]
-    assert found(host)[0] == ("warn", "environment")
+    assert found(host)[0] == ("unknown", "/opt/none.conf"), "nobody looked for it"
+    looked = {"HOME": "/home/u", "NCCL_CONF_FILE": "/opt/none.conf"}
+    assert found(tree(environ=looked, absent=("/opt/none.conf",)))[0] == ("warn", "environment")
 
 
 def test_unreadable_is_unknown() -> None:
