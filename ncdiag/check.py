@@ -2,11 +2,27 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import replace
 
 from ncdiag.model import Finding, Probe, Snapshot, Status, unknown
 from ncdiag.registry import ProbeSet
+
+_WAYS = (
+    ("Host key verification failed", "compare its host key and accept it once: ssh NODE true (a node that was installed anew: ssh-keygen -R NODE first)"),
+    (r"Permission denied \(", "let this user log in without a question (ssh-copy-id NODE), or name another one with --ssh-user"),
+    ("Could not resolve hostname", "name it as DNS, /etc/hosts or OpenSSH's configuration (--ssh-config) know it"),
+    (r"ssh: connect to host .*Connection refused", "start sshd there, or give its port in OpenSSH's configuration (--ssh-config)"),
+    (r"ssh: connect to host .*(?:No route to host|Network is unreachable|timed out)", "see that it is up, and reached from here: ip route get ADDRESS, ssh NODE true"),
+)  # fmt: skip
+"""Words of OpenSSH and of the kernel, and what to do."""
+
+
+def way_back(reason: str) -> str:
+    """What makes a node answer that gave nothing, by what it said."""
+    otherwise = "see that the node can be reached and has python3 (3.8 or newer), then run it again"
+    return next((way for words, way in _WAYS if re.search(words, reason)), otherwise)
 
 
 def check(snapshot: Snapshot, probes: ProbeSet) -> list[Finding]:
@@ -16,7 +32,7 @@ def check(snapshot: Snapshot, probes: ProbeSet) -> list[Finding]:
             f"{name} gave nothing: {node.unreachable}",
             name,
             source="node",
-            remedy="see that the node can be reached and has python3 (3.8 or newer), then run it again",
+            remedy=way_back(node.unreachable),
         )
         for name, node in snapshot.nodes.items()
         if node.unreachable

@@ -16,6 +16,7 @@ from ncdiag.cli.types import OutputFile
 from ncdiag.exits import Exit
 from ncdiag.model import NodeFacts
 from ncdiag.nodeset import fold
+from ncdiag.report.folding import unnamed
 from ncdiag.report.plain import plain
 from ncdiag.report.wrapped import wrapped
 
@@ -61,7 +62,7 @@ def _told(nodes: Sequence[NodeFacts], quiet: bool) -> Exit:
     for node in nodes:
         missing = [node.unreachable] if node.unreachable else [f"{probe}: {why}" for probe, why in node.errors.items()]
         for text in missing:
-            lacking.setdefault(plain(text).replace(node.node, "NODE"), []).append(node.node)
+            lacking.setdefault(unnamed(plain(text), node.node).replace("\0", "NODE"), []).append(node.node)
     for text, names in [] if quiet else list(lacking.items())[:MOST]:
         click.echo(wrapped(f"not read on {plain(fold(names))}: {text}", "  "), err=True)
     if len(lacking) > MOST and not quiet:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence, Set
 from dataclasses import replace
 
+from ncdiag.check import way_back
 from ncdiag.model import Finding, Status, fail, unknown, warn
 from ncdiag.nodeset import fold
 from ncdiag.reach import coverage, rdma_judge, wording
@@ -21,7 +22,7 @@ def judge(run: Run) -> Iterator[Finding]:
     source = f"ncdiag reach, {run.what}"
     for number, why in run.silent.items():
         yield unknown(f"its part in the reachability test gave nothing: {why}", names[number], source=source,
-                      remedy="see that the node can be reached and has python3 (3.8 or newer), then run it again")  # fmt: skip
+                      remedy=way_back(why))  # fmt: skip
     found = [*_tcp(run), *_mtu(run), *_ports(run), *_services(run), *rdma_judge.judge(run)]
     for finding in found:
         yield replace(finding, source=source)

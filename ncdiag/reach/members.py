@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ncdiag.check import check
+from ncdiag.check import check, way_back
 from ncdiag.fleet.base import FleetError
 from ncdiag.model import Finding, Snapshot, unknown
 from ncdiag.nodeset import fold
@@ -116,10 +116,9 @@ def _why(
     snapshot: Snapshot, name: str, found: Mapping[str, Sequence[Member]], able: Set[str], wanted: Wanted
 ) -> tuple[str, str | None]:
     """The reason, and what to do."""
-    if snapshot.nodes[name].unreachable:
-        return str(
-            snapshot.nodes[name].unreachable
-        ), "see that the node can be reached and has python3 (3.8 or newer), then run it again"
+    reason = snapshot.nodes[name].unreachable
+    if reason:
+        return reason, way_back(reason)
     if name in able:
         return "there is no other node to test it with", None
     there = ", ".join(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -15,13 +17,26 @@ SEVERAL = 3
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 
 
+def unnamed(text: str, node: str) -> str:
+    """`text` with a NUL where it names the node: as a word, since a node may be called `a` or `n1`."""
+    return _name(node).sub("\0", text) if node and node in text else text
+
+
+@functools.lru_cache(maxsize=4096)
+def _name(node: str) -> re.Pattern[str]:
+    return re.compile(rf"(?<![\w.-]){re.escape(node)}(?![\w-])")
+
+
 def folded(findings: Iterable[Finding]) -> list[list[Finding]]:
     """Groups that differ in the node only, or, where these would be many, in numbers and in the numbers of their devices too; in the order of their first member."""
     groups: dict[tuple[Any, ...], list[Finding]] = {}
+    findings = list(findings)
+    said = Counter((finding.probe, finding.summary) for finding in findings)
     for finding in findings:
         node = str(finding.where.get("node", ""))
         rest = tuple((key, str(value)) for key, value in finding.where.items() if key != "node")
-        summary = finding.summary.replace(node, "\0") if node else finding.summary
+        alone = said[finding.probe, finding.summary] == 1
+        summary = unnamed(finding.summary, node) if alone else finding.summary
         groups.setdefault((finding.status, finding.probe, summary, rest, finding.cause), []).append(finding)
     if len(groups) <= SEVERAL:
         return list(groups.values())
@@ -42,7 +57,9 @@ def gravest(findings: Iterable[Finding]) -> list[Finding]:
 
 def apart(alike: Sequence[Finding]) -> int:
     """How many of the group say it with other numbers than the first."""
-    said = [finding.summary.replace(str(finding.where.get("node")), "\0") for finding in alike]
+    if len({finding.summary for finding in alike}) == 1:
+        return 0
+    said = [unnamed(finding.summary, str(finding.where.get("node", ""))) for finding in alike]
     return sum(summary != said[0] for summary in said)
 
 

@@ -12,6 +12,7 @@ from ncdiag.nodeset import fold
 from ncdiag.report.causes import causes_as_text
 from ncdiag.report.compare import Comparison, Item
 from ncdiag.report.console import STYLES, findings_as_text, make_console, print_row
+from ncdiag.report.folding import unnamed
 from ncdiag.report.headline import headline
 from ncdiag.report.html.heatmap import slowest
 from ncdiag.report.html.timeline import spread
@@ -45,7 +46,7 @@ def comparison_as_text(comparison: Comparison, *, color: str | None) -> str:
 def _lines(items: list[Item]) -> list[tuple[Status, Text]]:
     grouped: dict[tuple[object, ...], list[Item]] = {}
     for item in items:
-        summary = item.summary.replace(item.node, "\0") if item.node else item.summary
+        summary = unnamed(item.summary, item.node)
         grouped.setdefault((item.status, item.what, item.rest, summary), []).append(item)
     lines = []
     for alike in grouped.values():

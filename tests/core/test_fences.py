@@ -8,11 +8,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from ncdiag import registry
 from ncdiag.check import check
 from ncdiag.collect import collect
 from ncdiag.host import Host, Recorded
-from ncdiag.model import Finding, Probe, Snapshot, Status, ok
+from ncdiag.model import Finding, NodeFacts, Probe, Snapshot, Status, ok
 from ncdiag.registry import ProbeSet
 from ncdiag.tree import MemoryTree
 
@@ -105,3 +107,21 @@ def test_users_probe_needs_its_file_only(tmp_path: Path) -> None:
         ("broken", "unknown"),
         ("my-rule", "fail"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("reason", "way"),
+    [
+        ("Host key verification failed.", "ssh-keygen -R NODE"),
+        ("me@gpu01: Permission denied (publickey,password).", "ssh-copy-id NODE"),
+        ("ssh: Could not resolve hostname gpu01: Name or service not known", "/etc/hosts"),
+        ("ssh: connect to host gpu01 port 22: Connection refused", "sshd"),
+        ("ssh: connect to host gpu01 port 22: No route to host", "ip route get"),
+        ("bash: python3: command not found", "3.8 or newer"),
+        ("[Errno 13] Permission denied: '/tmp/x'", "3.8 or newer"),
+    ],
+)
+def test_a_node_that_gave_nothing_is_told_how_it_answers(reason: str, way: str) -> None:
+    nodes = {"gpu01": NodeFacts("gpu01", unreachable=reason)}
+    said = next(one for one in check(Snapshot(nodes), registry.load()) if one.probe == "node")
+    assert reason in said.summary and said.remedy is not None and way in said.remedy

@@ -11,6 +11,7 @@ from ncdiag.model import Cause, Evidence, fail, skip, unknown, warn
 from ncdiag.report.absent import absent
 from ncdiag.report.causes import causes_as_text
 from ncdiag.report.console import findings_as_text
+from ncdiag.report.folding import unnamed
 from ncdiag.report.hang import verdict_as_text
 from ncdiag.report.plainly import brief
 from ncdiag.report.wrapped import wrapped
@@ -36,6 +37,18 @@ def test_other_nodes_and_other_remedies_stay_apart() -> None:
     ]
     shown = findings_as_text(["a", "b"], findings, show_all=False, color=None)
     assert shown.count("→") == 3
+
+
+def test_nodes_with_short_names_are_folded_too() -> None:
+    findings = [
+        replace(
+            warn("a clock that drifts on a node", node, source="s", cause="clock-skew", remedy="mend it"), probe="clock"
+        )
+        for node in ("a", "b", "n1")
+    ]
+    shown = findings_as_text(["a", "b", "n1"], findings, show_all=False, color=None)
+    assert shown.count("drifts") == 1 and "all 3 nodes" in shown
+    assert unnamed("n1 reaches n12, n1.x and n1: no", "n1") == "\0 reaches n12, \0.x and \0: no"
 
 
 def test_what_works_has_no_consequences() -> None:

@@ -9,7 +9,7 @@ from ncdiag.model import Cause, Evidence, Finding, Status
 from ncdiag.nodeset import counted, fold
 from ncdiag.report.causes import beside
 from ncdiag.report.compare import Comparison
-from ncdiag.report.folding import apart, folded, nodes_of, rest_of
+from ncdiag.report.folding import apart, folded, nodes_of, rest_of, unnamed
 from ncdiag.report.headline import headline, status_of
 from ncdiag.report.plain import one_line
 from ncdiag.report.plainly import observed
@@ -117,7 +117,7 @@ def compared(comparison: Comparison) -> Mapping[str, Any]:
 def _items(items: Sequence[Any]) -> list[Mapping[str, str]]:
     grouped: dict[tuple[str, str, str, str], list[str]] = {}
     for item in items:
-        summary = item.summary.replace(item.node, "\0") if item.node else item.summary
+        summary = unnamed(item.summary, item.node)
         grouped.setdefault((item.status.value, item.what, item.rest, summary), []).append(item.node)
     shown: list[Mapping[str, str]] = []
     for (status, what, rest, summary), nodes in grouped.items():
