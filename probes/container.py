@@ -13,7 +13,7 @@ import re
 from typing import Dict, Iterator, List, Optional, TypedDict
 
 from ncdiag.host import Host, HostError
-from ncdiag.model import Finding, Probe, Snapshot, ok, skip, warn
+from ncdiag.model import Finding, Probe, Snapshot, ok, skip, unknown, warn
 
 CAPABILITIES = {"SYS_PTRACE": 19, "IPC_LOCK": 14, "NET_ADMIN": 12, "SYS_ADMIN": 21, "SYS_NICE": 23}
 """Name -> bit in CapEff, of those that matter here."""
@@ -51,7 +51,12 @@ def collect(host: Host) -> Facts:
         "capabilities": sorted(name for name, bit in CAPABILITIES.items() if bits >> bit & 1),
         "memory_limit_bytes": _limit(
             host,
-            [folder + "/memory.max", "/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"],
+            [
+                folder + "/memory.max",
+                "/sys/fs/cgroup/memory.max",
+                _legacy(host, "memory") + "/memory.limit_in_bytes",
+                "/sys/fs/cgroup/memory/memory.limit_in_bytes",
+            ],
             sources,
             "memory",
         ),
@@ -60,6 +65,7 @@ def collect(host: Host) -> Facts:
             [
                 folder + "/memory.current",
                 "/sys/fs/cgroup/memory.current",
+                _legacy(host, "memory") + "/memory.usage_in_bytes",
                 "/sys/fs/cgroup/memory/memory.usage_in_bytes",
             ],
             sources,
@@ -84,6 +90,12 @@ def _cgroup(host: Host) -> str:
     return "/sys/fs/cgroup" + match.group(1).rstrip("/") if match else "/sys/fs/cgroup"
 
 
+def _legacy(host: Host, controller: str) -> str:
+    """The folder of a controller of cgroup v1; its root inside most containers."""
+    match = re.search(r"^\d+:(?:[^:]*,)?%s(?:,[^:]*)?:(/\S*)" % controller, _read(host, "/proc/self/cgroup"), re.M)
+    return "/sys/fs/cgroup/%s%s" % (controller, match.group(1).rstrip("/") if match else "")
+
+
 def _runtime(host: Host) -> Optional[str]:
     try:
         environment = host.environ()
@@ -106,6 +118,9 @@ def _runtime(host: Host) -> Optional[str]:
 def _limit(host: Host, paths: List[str], sources: Dict[str, str], name: str) -> Optional[int]:
     for path in paths:
         value = host.number(path)
+        if value is None and _read(host, path).strip() == "max":
+            sources[name] = path
+            return None
         if value is not None:
             sources[name] = path
             return value if value < UNLIMITED else None
@@ -114,17 +129,15 @@ def _limit(host: Host, paths: List[str], sources: Dict[str, str], name: str) -> 
 
 def _cpus(host: Host, folder: str, sources: Dict[str, str]) -> Optional[float]:
     for path in (folder + "/cpu.max", "/sys/fs/cgroup/cpu.max"):
-        match = re.match(r"(\d+) (\d+)", _read(host, path))
+        match = re.match(r"(max|\d+) (\d+)", _read(host, path))
         if match:
             sources["cpu"] = path
-            return int(match.group(1)) / int(match.group(2))
-    quota, period = (
-        host.number("/sys/fs/cgroup/cpu/cpu.cfs_quota_us"),
-        host.number("/sys/fs/cgroup/cpu/cpu.cfs_period_us"),
-    )
-    if quota and period and quota > 0:
-        sources["cpu"] = "/sys/fs/cgroup/cpu/cpu.cfs_quota_us"
-        return quota / period
+            return None if match.group(1) == "max" else int(match.group(1)) / (int(match.group(2)) or 100_000)
+    for path in dict.fromkeys((_legacy(host, "cpu"), "/sys/fs/cgroup/cpu")):
+        quota, period = host.number(path + "/cpu.cfs_quota_us"), host.number(path + "/cpu.cfs_period_us")
+        if quota is not None and period:
+            sources["cpu"] = path + "/cpu.cfs_quota_us"
+            return quota / period if quota > 0 else None
     return None
 
 
@@ -185,15 +198,27 @@ def judge(snapshot: Snapshot) -> Iterator[Finding]:
         shown = [
             facts["runtime"] or "no container",
             "own network" if facts["own_network"] else "",
-            "%.1f GiB of memory" % (limit / 2**30) if limit else "memory not limited",
-            "%.1f CPUs" % cpus if cpus else "CPUs not limited",
+            "%.1f GiB of memory" % (limit / 2**30) if limit else _unlimited("memory", facts),
+            "%.1f CPUs" % cpus if cpus else _unlimited("cpu", facts),
             "with " + " ".join(facts["capabilities"]) if facts["capabilities"] else "no capability of note",
         ]
         summary = ", ".join(part for part in shown if part)
         if not facts["sources"] and facts["runtime"] is None:
             yield skip("no container, and no limits of a cgroup to be read", node, source="/proc/self/cgroup")
+        elif facts["runtime"] and not {"memory", "cpu"} & set(facts["sources"]):
+            yield unknown(
+                "%s, whose limits of memory and CPUs could not be read" % facts["runtime"],
+                node,
+                source=source,
+                remedy="mount /proc and /sys/fs/cgroup into the container, or see its limits where it was started",
+            )
         else:
             yield ok(summary, node, source=source)
+
+
+def _unlimited(name: str, facts: Facts) -> str:
+    what = "CPUs" if name == "cpu" else name
+    return "%s not limited" % what if name in facts["sources"] else "limit of %s not told" % what
 
 
 PROBE = Probe("container", "What the container allows is enough", judge, collect)

@@ -43,6 +43,8 @@ def collect(host: Host) -> Facts:
     must_be_ours(host)
     facts: Facts = {"tables": [], "unread": [], "source": "nfnetlink"}
     _nftables(host, facts)
+    if not host.exists("/proc/net/dev") and not host.recorded:
+        facts["unread"].append("/proc/net is not there")
     for names, command, family in LEGACY:
         try:
             present = host.value(names)

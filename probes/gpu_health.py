@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from typing import Any, Dict, Iterator, List, Mapping
 
-from ncdiag.model import Finding, Probe, Snapshot, fail, ok, skip, warn
+from ncdiag.model import Finding, Probe, Snapshot, fail, ok, skip, unknown, warn
 from ncdiag.nccl.uneven import uneven
 from ncdiag.nodeset import counted
 
@@ -52,7 +52,7 @@ def judge(snapshot: Snapshot) -> Iterator[Finding]:
     for node, facts in snapshot.each("gpus"):
         on_bus = _on_bus(snapshot, node)
         if not facts["gpus"]:
-            yield _none(node, facts, on_bus)
+            yield _none(node, facts, on_bus, snapshot.facts(node, "pci-devices") is not None)
             continue
         counts[node] = len(facts["gpus"])
         problems = [*_missing(snapshot, node, facts, on_bus), *_each(node, facts)]
@@ -71,7 +71,13 @@ def _on_bus(snapshot: Snapshot, node: str) -> List[str]:
     return sorted(address for address, one in functions.items() if one["kind"] == "gpu" and one["vendor"] == NVIDIA)
 
 
-def _none(node: str, facts: Mapping[str, Any], on_bus: List[str]) -> Finding:
+def _none(node: str, facts: Mapping[str, Any], on_bus: List[str], bus_read: bool) -> Finding:
+    if not on_bus and not facts["hidden"] and not bus_read:
+        return unknown(
+            f"whether there is a GPU is not known: the PCI bus was not read, and {facts['why'] or 'nvidia-smi lists none'}",
+            node,
+            source="/sys/bus/pci/devices, nvidia-smi",
+        )
     if not on_bus and not facts["hidden"]:
         return skip("no NVIDIA GPU on this node", node, source="/sys/bus/pci/devices")
     why = facts["why"] or "it lists none"

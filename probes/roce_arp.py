@@ -45,6 +45,8 @@ def collect(host: Host) -> Dict[str, Settings]:
 
 def judge(snapshot: Snapshot) -> Iterator[Finding]:
     for node, facts in snapshot.each(PROBE.id):
+        if snapshot.facts(node, "roce-gid") is None:
+            continue  # said already
         crowded = _crowded(snapshot, node)
         if not crowded:
             yield skip("no two RoCE ports that NCCL takes are in one network", node, source=CONF)
@@ -55,8 +57,6 @@ def judge(snapshot: Snapshot) -> Iterator[Finding]:
 def _crowded(snapshot: Snapshot, node: str) -> Dict[str, List[str]]:
     """IPv4 network -> the interfaces of the RoCE ports in it, where there are several."""
     found: Dict[str, Dict[str, None]] = {}
-    if snapshot.facts(node, "roce-gid") is None:
-        return {}
     for choice in taken(snapshot, node).values():
         network = network_of(snapshot, node, choice)
         if network and choice.gid and choice.gid.ipv4 and choice.gid.netdev:

@@ -117,7 +117,8 @@ def _room(node: str, folder: Folder) -> Finding:
             device=path,
         )
     used = 1 - free / total if total else 1.0
-    shown = "%s (%s) has %.1f of %.1f GiB free" % (path, folder["use"], free / 2**30, total / 2**30)
+    unit, power = ("GiB", 30) if total >= 1 << 30 else ("MiB", 20)
+    shown = "%s (%s) has %.1f of %.1f %s free" % (path, folder["use"], free / 2**power, total / 2**power, unit)
     if folder["inodes"] and folder["inodes_free"] == 0:
         return fail(
             shown + " but no inode",

@@ -9,6 +9,8 @@ from ncdiag.model import Plan
 from ncdiag.tree import MemoryTree
 
 from .judged import collected, judged
+from .machines import Machine
+from .machines import judged as machine_judged
 
 GOOD: dict[str, Any] = {
     "runtime": "docker",
@@ -71,3 +73,23 @@ def test_both_kinds_of_cgroup_and_a_veth() -> None:
 
 def test_live() -> None:
     assert collected("container", Host()).facts["container"]["cpus_allowed"] >= 1
+
+
+def test_limits_that_were_not_read_are_not_none() -> None:
+    hidden = Machine("a").file("/.dockerenv", "")
+    (finding,) = machine_judged("container", hidden)
+    assert finding.status.value == "unknown" and "could not be read" in finding.summary
+    told = Machine("a").file("/.dockerenv", "").file("/proc/self/cgroup", "0::/\n")
+    told.file("/sys/fs/cgroup/memory.max", "max\n").file("/sys/fs/cgroup/cpu.max", "max 100000\n")
+    (finding,) = machine_judged("container", told)
+    assert finding.status.value == "ok" and "memory not limited, CPUs not limited" in finding.summary
+
+
+def test_a_limit_of_a_group_below_the_first_of_version_1() -> None:
+    node = Machine("a").file("/proc/self/cgroup", "5:cpu,cpuacct:/slurm/job_7\n4:memory:/slurm/job_7\n")
+    node.file("/sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n")
+    node.file("/sys/fs/cgroup/memory/slurm/job_7/memory.limit_in_bytes", f"{8 << 30}\n")
+    node.file("/sys/fs/cgroup/cpu/slurm/job_7/cpu.cfs_quota_us", "150000\n")
+    node.file("/sys/fs/cgroup/cpu/slurm/job_7/cpu.cfs_period_us", "100000\n")
+    facts = collected("container", node.host()).facts["container"]
+    assert (facts["memory_limit_bytes"], facts["cpu_limit"]) == (8 << 30, 1.5)

@@ -102,6 +102,13 @@ def judged_facts() -> Any:
     return collected("gpus", machine().host()).facts["gpus"]
 
 
+def test_a_bus_that_was_not_read_is_not_one_without_gpus() -> None:
+    node = Machine()
+    node.meta["errors"] = {"/sys/bus/pci/devices": 13}
+    found = judged("gpu-health", node)
+    assert {finding.status.value for finding in found} == {"unknown"}
+
+
 def rewritten(node: Machine, change: Callable[[str], str]) -> Machine:
     """`nvidia-smi -q -x` of the node, changed."""
     name = next(name for name, argv in node.meta["commands"].items() if argv == "nvidia-smi -q -x")
