@@ -216,6 +216,8 @@ def _above(view: View, full: bool) -> str:
 
 def _place(view: View) -> str:
     frame = view.match.why
+    if frame is not None and frame.native:
+        frame = next((one for one in view.stack if not one.native), frame)
     return (
         f"{frame.name} ({frame.file.rsplit('/', 1)[-1]}:{frame.line})"
         if frame is not None

@@ -16,8 +16,9 @@ TASKS = (
     Rule("ready", ORDERS, (_QUEUE, "_process_worker@concurrent/futures/process.py"), "the next task of its executor"),
     Rule("ready", ORDERS, (_QUEUE, "_process_worker@loky/process_executor.py"), "the next task of its executor"),
     Rule("ready", ORDERS, (_QUEUE, "_worker_loop@torch/utils/data/_utils/worker.py"), "the next batch to load"),
+    Rule("ready", ORDERS, ("serve_forever@multiprocessing/managers.py",), "what its program asks of it"),
 )
-"""A process of a pool at the queue of its tasks."""
+"""A process of a pool at the queue of its tasks, or one that keeps what others share."""
 
 REQUESTS = (
     Rule("ready", ORDERS, ("wait@gunicorn/workers/sync.py",), "requests"),

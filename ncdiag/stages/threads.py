@@ -33,6 +33,8 @@ _LIBRARY = re.compile(
     r"^<|/(?:site|dist)-packages/|/lib/python\d|^(?:torch|vllm|ray|zmq|multiprocessing|concurrent|asyncio|importlib)/"
     r"|(?:^|/)vllm/(?:v1|engine|executor|worker|distributed|model_executor|entrypoints|compilation)/"
 )
+_GIVEN = ("<string>", "<stdin>")
+"""A program that stands in the command line, or was piped in."""
 _BESIDE = ("collective", "import", "start")
 """Stages that a thread beside a program may be in without the program being there: the flight recorder's own thread imports half of
 torch when it writes a dump."""
@@ -127,8 +129,10 @@ def _stage_of_stack(stack: Sequence[Frame], role: str) -> StageMatch:
     if not stack:
         return StageMatch("unknown")
     hit = first(_rules(role), stack)
-    if hit is None or (hit[0].stage == "ray-actor" and any(map(is_user, stack))):
-        return _own_code(stack)  # a task of the program that Ray's worker runs
+    if hit is None or (hit[0].stage in ("ray-actor", "start") and any(map(is_user, since_fork(stack)))):
+        return _own_code(
+            stack
+        )  # a task of the program that Ray's worker runs, or the function that a process was made for
     rule, frame = hit
     names = waits.name_lookup(stack)
     if names is not None and rule.waiting not in (WORKERS, ENGINE, ORDERS):
@@ -142,7 +146,9 @@ def _rules(role: str) -> Tuple[Rule, ...]:
     manager = vllm.FRONT + vllm.MANAGER
     worker = torch.SETUP + vllm.WORKER + torch.GROUPS + vllm.WORKER_SETUP
     head = manager + worker if role in _MANAGERS else worker + manager
-    return torch.ENDING + head + vllm.START + torch.COMPILING + torch.IN_COLLECTIVE + torch.ON_GPU + idle.RULES
+    return (
+        torch.ENDING + head + vllm.START + torch.COMPILING + torch.IN_COLLECTIVE + torch.ON_GPU + idle.RULES + vllm.BORN
+    )
 
 
 def _inner(stack: Sequence[Frame], rule: Rule, frame: Frame) -> StageMatch:
@@ -158,11 +164,19 @@ def _inner(stack: Sequence[Frame], rule: Rule, frame: Frame) -> StageMatch:
 
 def _own_code(stack: Sequence[Frame]) -> StageMatch:
     wait = waits.wait_of_stack(stack)
-    own = next((frame for frame in since_fork(stack) if is_user(frame)), None)
+    own = next((frame for frame in since_fork(stack) if is_user(frame)), None) or _given(stack)
     stage = "program" if own is not None else "unknown"
     if wait is not None:
         return StageMatch(stage, wait[0], own or wait[1], "" if own is not None else wait[2])
     return StageMatch(stage, None, own or stack[0])
+
+
+def _given(stack: Sequence[Frame]) -> Optional[Frame]:
+    """Of a program that stands in the command line, its innermost frame; libraries generate functions of such names, too, but not where a program begins."""
+    outer = next((frame for frame in reversed(stack) if not frame.native), None)
+    if outer is None or outer.name != "<module>" or outer.file not in _GIVEN:
+        return None
+    return next(frame for frame in stack if frame.file == outer.file)
 
 
 def since_fork(stack: Sequence[Frame]) -> Sequence[Frame]:

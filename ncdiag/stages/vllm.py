@@ -129,5 +129,6 @@ START = (
     Rule("ready", ORDERS, ("run@uvloop/", "*@vllm/entrypoints/"), "serves"),
     Rule("ready", ORDERS, ("run_forever@asyncio/", "*@vllm/entrypoints/"), "serves"),
     Rule("config", None, ("*@vllm/entrypoints/",)),
-    Rule("start", None, ("spawn_main@multiprocessing/spawn.py",)),
 )
+BORN = (Rule("start", None, ("spawn_main@multiprocessing/spawn.py",)),)
+"""A child of multiprocessing that is not in any code of its own yet; the frame stays under all that it ever runs."""

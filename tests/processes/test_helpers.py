@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -49,6 +50,7 @@ if __name__ == "__main__":
 
 def test_a_worker_that_was_forked_is_not_where_its_parent_is(tmp_path: Path) -> None:
     with running(POOL, folder=tmp_path, environment={"RANK": "0", "WORLD_SIZE": "2"}) as (parent, _):
+        time.sleep(1.0)  # the pool makes another worker
         (state,) = [one for one in sample(Host(), [parent.pid], Options(0.6)).states if one.pid == parent.pid]
     assert state.child_places and all(place.endswith("waits for its next task") for place in state.child_places)
 

@@ -21,10 +21,12 @@ from tests.stacks.cases import PROGRAMS, torch_python
 
 
 @contextlib.contextmanager
-def idle(fault: str, place: Path, python: str = sys.executable, start: str = "fork") -> Iterator[int]:
+def idle(
+    fault: str, place: Path, python: str = sys.executable, start: str = "fork", program: str = "idle"
+) -> Iterator[int]:
     environ = {name: value for name, value in os.environ.items() if name not in ("RANK", "WORLD_SIZE")}
     with subprocess.Popen(
-        [python, str(PROGRAMS / "idle.py")],
+        [python, str(PROGRAMS / f"{program}.py")],
         env={**environ, "FAULT": fault, "START": start, "PROGRAM_DIR": str(place), "PYTHONDONTWRITEBYTECODE": "1"},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -48,6 +50,7 @@ def verdict(pid: int) -> Verdict:
     ("pool_reads", "unknown", "so none of them is late"),
     ("pool_works", "healthy", "nobody is late"),
     ("pool_lost", "unknown", "a task may be lost"),
+    ("manager", "unknown", "manager (idle.py:"),
     ("executor", "unknown", "so none of them is late"),
     ("executor_works", "healthy", "nobody is late"),
     ("threads", "unknown", "nobody is seen to wait for it"),

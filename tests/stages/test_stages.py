@@ -300,6 +300,33 @@ CASES = {
         "rendezvous",
         "dns",
     ),
+    "a function that a process was made for": (
+        (
+            "~lock_PyThread_acquire_lock",
+            "train@/home/u/train.py",
+            "_wrap@torch/multiprocessing/spawn.py",
+            "BaseProcess.run@multiprocessing/process.py",
+            "BaseProcess._bootstrap@multiprocessing/process.py",
+            "_main@multiprocessing/spawn.py",
+            "spawn_main@multiprocessing/spawn.py",
+            "<module>@<string>",
+        ),
+        "script",
+        "program",
+        "lock",
+    ),
+    "a process that was made and has nothing yet": (
+        ("read@multiprocessing/reduction.py", "spawn_main@multiprocessing/spawn.py", "<module>@<string>"),
+        "script",
+        "start",
+        None,
+    ),
+    "a program in the command line": (
+        ("~lock_PyThread_acquire_lock", "<module>@<string>"),
+        "script",
+        "program",
+        "lock",
+    ),
     "imports": (
         ("<module>@torch/_inductor/codecache.py", "_find_and_load@<frozen importlib._bootstrap>", "<module>@vllm/x.py"),
         "worker",

@@ -77,6 +77,13 @@ def killed():
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+def manager():
+    with CONTEXT.Manager() as shared:
+        nothing = shared.Queue()
+        ready()
+        nothing.get()
+
+
 def executor():
     with concurrent.futures.ProcessPoolExecutor(3, CONTEXT, bound) as pool:
         list(pool.map(abs, range(9)))
