@@ -151,7 +151,7 @@ def _may_hold_sizes(
             raise Nobody(room_of.why(*named, ops, len(places), room, backend))
         if given is None and usual > fits:
             say(
-                f"{room.where} has {room.free / room_of.GIB:.3g} GiB of memory free: as if {switch} {room_of.written(fits)}"
+                f"note: {room.where} has {room.free / room_of.GIB:.3g} GiB of memory free: as if {switch} {room_of.written(fits)}"
             )
         return given or min(usual, fits)
 

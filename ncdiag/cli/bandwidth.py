@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -35,6 +34,7 @@ from ncdiag.fleet.base import FleetError
 from ncdiag.model import unknown
 from ncdiag.nodeset import counted
 from ncdiag.report.console import plain
+from ncdiag.report.progress import Doing
 from ncdiag.report.run import now
 from ncdiag.report.saved import of_json
 
@@ -178,12 +178,8 @@ def command(
         agents = ways(
             options["nodes"], options["python"], environment, options["ssh_user"], options["ssh_config"], limit
         )
-        report = measure(
-            agents,
-            wanted,
-            lambda text: None if obj["quiet"] else print(f"ncdiag: {plain(text)}", file=sys.stderr),
-            limit,
-        )
+        with Doing(obj["quiet"]) as doing:
+            report = measure(agents, wanted, doing.say, limit)
         if options["save_baseline"]:
             if report.rows:
                 baseline.save(options["save_baseline"], report.rows, report.about)

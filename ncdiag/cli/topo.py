@@ -213,7 +213,8 @@ def _text(read: Read, findings: Sequence[Finding], color: str | None) -> str:
         parts += [topology_as_text(name, shown, color=color), gpu_matrix_as_text(shown, color=color)]
     parts += [graphs_as_text(name, graphs, color=color) for name, graphs in read.graphs]
     if read.machines or findings:
-        parts.append(findings_as_text([name for name, _ in read.machines], findings, show_all=False, color=color))
+        judged = findings_as_text([name for name, _ in read.machines], findings, show_all=False, color=color)
+        parts.append(judged.lstrip("\n"))
     text = "\n".join(part for part in parts if part)
     legend = legend_as_text(text, color=color)
     return f"{text}\n{legend}" if legend else text

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 import threading
 import time
 from types import TracebackType
+
+from ncdiag.report.plain import plain
 
 DELAY_S = 1.0
 
@@ -52,3 +55,30 @@ class Progress:
             sys.stderr.write(f"\r\x1b[K{line}" if terminal else line + "\n")
             sys.stderr.flush()
             period = 0.2 if terminal else 10.0
+
+
+class Doing:
+    """Says on stderr what is being done: one changing line on a terminal, a line each elsewhere."""
+
+    def __init__(self, quiet: bool) -> None:
+        self._quiet = quiet
+        self._terminal = sys.stderr.isatty()
+
+    def __enter__(self) -> Doing:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._terminal and not self._quiet:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
+
+    def say(self, text: str) -> None:
+        """Now this; what begins with `note: ` stays."""
+        if self._quiet:
+            return
+        line, stays = f"ncdiag: {plain(text)}", text.startswith("note: ") or not self._terminal
+        before = "\r\x1b[K" if self._terminal else ""
+        sys.stderr.write(f"{before}{line}\n" if stays else before + line[: shutil.get_terminal_size().columns - 1])
+        sys.stderr.flush()

@@ -97,5 +97,5 @@ def test_less_than_the_usual_where_no_size_was_named() -> None:
         limit_s=2,
         say=said.append,
     )
-    assert "n1 has 0.298 GiB of memory free: as if --max 8M" in said
+    assert "note: n1 has 0.298 GiB of memory free: as if --max 8M" in said
     assert not any("--pair-size" in line for line in said)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from dataclasses import replace
 
 import pytest
@@ -14,6 +16,7 @@ from ncdiag.report.console import findings_as_text
 from ncdiag.report.folding import unnamed
 from ncdiag.report.hang import verdict_as_text
 from ncdiag.report.plainly import brief
+from ncdiag.report.progress import Doing
 from ncdiag.report.wrapped import wrapped
 from tests.probes.machines import Machine, judged
 
@@ -183,3 +186,30 @@ def test_items_of_a_list_hang_behind_their_mark(monkeypatch: pytest.MonkeyPatch)
 )
 def test_short_and_long_times(took_s: float, words: str) -> None:
     assert brief(took_s) == words
+
+
+def test_what_is_being_done_is_one_line_on_a_terminal_and_notes_stay(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "20")
+    ours, theirs = os.openpty()
+    terminal = open(theirs, "w")  # noqa: SIM115
+    for stderr in (terminal, sys.stderr):
+        monkeypatch.setattr(sys, "stderr", stderr)
+        with Doing(False) as doing:
+            for text in ("all_reduce of 8 bytes", "note: little memory is free", "all_reduce of 16 bytes"):
+                doing.say(text)
+        with Doing(True) as doing:
+            doing.say("nothing")
+    seen = os.read(ours, 4096).decode()
+    terminal.close()
+    os.close(ours)
+    clear = "\r\x1b[K"
+    assert (
+        seen
+        == f"{clear}ncdiag: all_reduce {clear}ncdiag: note: little memory is free\r\n{clear}ncdiag: all_reduce {clear}"
+    )
+    assert (
+        capfd.readouterr().err
+        == "ncdiag: all_reduce of 8 bytes\nncdiag: note: little memory is free\nncdiag: all_reduce of 16 bytes\n"
+    )
