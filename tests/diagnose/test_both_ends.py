@@ -45,6 +45,39 @@ def test_whose_addresses_are_not_known_may_have_lost_a_third() -> None:
     assert causes[0] == ("bootstrap-peer-unreachable", "possible") and ("rank-died", "possible") in causes
 
 
+TOLD = "[rank{rank}]: Last error:\n[rank{rank}]: socketProgress: Connection closed by remote peer gpu0{peer}.cluster.example<51234>\n"
+
+
+@pytest.mark.parametrize("together", [False, True], ids=["two files", "one file"])
+def test_of_nodes_with_several_ranks_one_that_is_not_heard_may_have_ended(together: bool) -> None:
+    """Only with NCCL's own lines is it known how many ranks there are."""
+    one, two = (
+        "".join(
+            CLOSED.format(me=me, peer=peer).replace(":540 ", f":{540 + rank} ").replace(f"50{me}", f"5{rank}{me}")
+            for rank in range(3)
+        )
+        for me, peer in ((1, 2), (2, 1))
+    )
+    causes = found(one, two, together=together)
+    assert {("rank-died", "possible"), ("bootstrap-peer-unreachable", "possible")} <= set(causes)
+    assert causes.index(("rank-died", "possible")) < causes.index(("bootstrap-peer-unreachable", "possible"))
+
+
+def test_another_process_of_an_accused_host_is_quiet() -> None:
+    quiet = "gpu02:777:780 [1] NCCL INFO Bootstrap : Using eth0:192.0.2.2<0>\n"
+    causes = found(said(1, 2, CLOSED), said(2, 1, CLOSED) + quiet)
+    assert causes[0] == ("rank-died", "possible") and ("bootstrap-peer-unreachable", "possible") in causes
+
+
+def test_nodes_whose_ranks_only_tell_it_by_torch() -> None:
+    one, two = (
+        "".join(TOLD.format(rank=rank, peer=peer) for rank in ranks)
+        for peer, ranks in ((2, range(2)), (1, range(2, 4)))
+    )
+    causes = found(one, two)
+    assert {("rank-died", "possible"), ("bootstrap-peer-unreachable", "possible")} <= set(causes)
+
+
 @pytest.mark.parametrize(
     "texts",
     [

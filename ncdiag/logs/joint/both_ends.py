@@ -5,10 +5,9 @@ A rank that died without a word is accused by others and says nothing itself. Wh
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ncdiag.explain import Says, Signal
 from ncdiag.logs.model import speaker
@@ -34,6 +33,8 @@ class _End:
     """Its own host and addresses."""
     accused: set[str] = field(default_factory=set)
     """Hosts or addresses of the peers that it lost."""
+    voices: int = 1
+    """How many of them."""
 
 
 def both_ends(signals: Sequence[Signal], facts: NcclFacts, order: dict[str, float]) -> Iterator[Signal]:
@@ -42,21 +43,25 @@ def both_ends(signals: Sequence[Signal], facts: NcclFacts, order: dict[str, floa
         return
     told = [signal for signal in signals if _tells(signal)]
     ends = _ends(told, facts, order)
-    heard = _all_heard(ends, facts)
-    if not heard and not _each_other(ends, facts):
+    sides, quiet = _sides(ends, facts), _quiet(ends, facts)
+    heard = _all_heard(ends, facts) or (not quiet and _alone(sides))
+    if not heard and not _each_other(sides, ends, facts):
         return
     for signal in told if heard else ():
         signal.cause, signal.says = "", Says.CASCADE
     found = sorted(ends.values(), key=lambda end: end.order)
     rdma = any(event.kind == "ib-completion-error" for event in facts.events)
-    rest = "" if heard else ", unless a third one of which no log is here ended first"
+    many = not heard and (
+        quiet or any(side.voices > 1 for side in sides)
+    )  # one more of a node's ranks may have been the first
+    rest = "" if heard else ", unless one of which no log is here ended first"
     yield Signal(
         "ib-path-unreachable" if rdma else "bootstrap-peer-unreachable",
         Says.HINT,
         f"both ends tell that the other one is gone, so neither had ended: something between them broke their connections{rest}",
         [end.at for end in found],
-        order=found[0].order - 0.5,
-        candidates=("ib-link-or-hca-fault", "bootstrap-blocked-firewall"),
+        order=found[-1].order + 0.5 if many else found[0].order - 0.5,
+        candidates=() if many else ("ib-link-or-hca-fault", "bootstrap-blocked-firewall"),
         remedy=_REMEDY,
     )
 
@@ -99,31 +104,64 @@ def _who(item: Evidence, facts: NcclFacts) -> object:
     return item.source, str(said.get("rank", said.get("pid", "")))
 
 
+def _sides(ends: dict[object, _End], facts: NcclFacts) -> list[_End]:
+    """What the processes of each host that accuse somebody tell together, or those of each source where hosts are not known."""
+    accusing = {key: end for key, end in ends.items() if end.accused}
+    sides = _together([(_host_of(key, facts) or key, end) for key, end in accusing.items()])
+    if len(sides) > 2 and len({end.at.source for end in accusing.values()}) == 2:
+        return _together([(end.at.source, end) for end in accusing.values()])
+    return sides
+
+
+def _host_of(key: object, facts: NcclFacts) -> str | None:
+    return facts.processes[key].host if isinstance(key, int) else None
+
+
+def _together(ends: Sequence[tuple[object, _End]]) -> list[_End]:
+    sides: dict[object, _End] = {}
+    for key, end in ends:
+        side = sides.setdefault(key, replace(end, names=set(), accused=set(), voices=0))
+        side.names |= end.names
+        side.accused |= end.accused
+        side.voices += 1
+    return list(sides.values())
+
+
 def _all_heard(ends: dict[object, _End], facts: NcclFacts) -> bool:
-    """Whether everybody of a communicator that spans hosts tells of a loss, or everybody who is accused does."""
+    """Whether everybody of a communicator that spans hosts tells of a loss."""
     for comm in facts.communicators:
         members = {rank.process for rank in comm.ranks}
         hosts = {facts.processes[index].host for index in members}
         if len(comm.ranks) == comm.nranks > 1 and len(hosts) > 1 and members <= ends.keys():
             return True
-    named = [end for end in ends.values() if end.names]
-    accused = {name for end in ends.values() for name in end.accused}
-    hosts = {facts.processes[key].host for key in ends if isinstance(key, int)}
-    quiet = any(process.host in hosts and index not in ends for index, process in enumerate(facts.processes))
-    mutual = any(one.accused & two.names and two.accused & one.names for one, two in itertools.combinations(named, 2))
-    return mutual and not quiet and all(any(name in end.names for end in named) for name in accused)
+    return False
 
 
-def _each_other(ends: dict[object, _End], facts: NcclFacts) -> bool:
-    """Whether two voices, and no more, accuse one peer each, not the same one, and none that is known to be a third."""
-    if len(ends) != 2:
+def _quiet(ends: dict[object, _End], facts: NcclFacts) -> bool:
+    """Whether a process of the same hosts tells of no loss."""
+    hosts = {_host_of(key, facts) for key in ends}
+    return any(process.host in hosts and index not in ends for index, process in enumerate(facts.processes))
+
+
+def _alone(sides: Sequence[_End]) -> bool:
+    """Whether two hosts, of which one process each is known, name each other, and nobody else."""
+    if len(sides) != 2 or any(side.voices > 1 for side in sides):
         return False
-    one, two = ends.values()
+    one, two = sides
+    return one.accused <= two.names and two.accused <= one.names
+
+
+def _each_other(sides: Sequence[_End], ends: dict[object, _End], facts: NcclFacts) -> bool:
+    """Whether two hosts, sources or voices, and no more, accuse one peer each, not the same one, and none that is known to be a third."""
+    if len(sides) != 2:
+        return False
+    one, two = sides
     others = [process for index, process in enumerate(facts.processes) if index not in ends]
-    third = {name for process in others for name in _names(process)}
+    hosts = {_host_of(key, facts) for key in ends}
+    third = {name for process in others if process.host not in hosts for name in _names(process)}
     return (
-        len(one.accused) == len(two.accused) == 1
-        and one.accused != two.accused
+        all(len(a.accused) == 1 or a.accused <= b.names for a, b in ((one, two), (two, one)))
+        and one.accused.isdisjoint(two.accused)
         and not (one.accused & (one.names | third) or two.accused & (two.names | third))
     )
 
