@@ -47,6 +47,9 @@ class Function(TypedDict):
     virtual: bool  # a VF: <bdf>/physfn exists
     iommu_group: Optional[str]
     netdevs: List[str]  # interfaces of a network card: <bdf>/net, or <bdf>/virtio<n>/net
+    gone: Optional[
+        bool
+    ]  # its configuration space reads 0xff throughout, and it is not powered down; None: not readable
     acs: Optional[int]  # ACS control word; -1: the device has none; None: not readable here (needs root)
     ats: Optional[bool]  # has the ATS capability; None: not readable here
     relaxed_ordering: Optional[bool]  # enabled in the device control word; None: not readable here (needs root)
@@ -102,7 +105,8 @@ def _kind(host: Host, address: str) -> str:
 
 def _function(host: Host, address: str) -> Function:
     base = f"{DEVICES}/{address}"
-    acs, ats, relaxed = _capabilities(host, base)
+    config = _config(host, base)
+    acs, ats, relaxed = _capabilities(config)
     group = target(host, f"{base}/iommu_group")
     return {
         "pci_class": word(host, f"{base}/class") or "",
@@ -121,6 +125,7 @@ def _function(host: Host, address: str) -> Function:
         "virtual": host.exists(f"{base}/physfn"),
         "iommu_group": group,
         "netdevs": _netdevs(host, base),
+        "gone": _gone(host, base, config),
         "acs": acs,
         "ats": ats,
         "relaxed_ordering": relaxed,
@@ -134,11 +139,24 @@ def _netdevs(host: Host, base: str) -> List[str]:
     return sorted(name for folder in folders for name in names(host, f"{folder}/net"))
 
 
-def _capabilities(host: Host, base: str) -> Tuple[Optional[int], Optional[bool], Optional[bool]]:
-    """(ACS control word, has ATS, relaxed ordering is enabled) from the configuration space."""
+def _config(host: Host, base: str) -> bytes:
+    """The configuration space; empty where it cannot be read."""
     try:
-        config = host.read_bytes(f"{base}/config", 4096)
+        return host.read_bytes(f"{base}/config", 4096)
     except HostError:
+        return b""
+
+
+def _gone(host: Host, base: str, config: bytes) -> Optional[bool]:
+    """A card that fell off the bus answers nothing, which reads as ones; so does one without power."""
+    if not config:
+        return None
+    return not config.strip(b"\xff") and (word(host, f"{base}/power_state") or "") != "D3cold"
+
+
+def _capabilities(config: bytes) -> Tuple[Optional[int], Optional[bool], Optional[bool]]:
+    """(ACS control word, has ATS, relaxed ordering is enabled) from the configuration space."""
+    if not config.strip(b"\xff"):
         return None, None, None
     relaxed = _relaxed(config)
     if len(config) <= EXTENDED_CONFIG:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any, Dict, Iterator, Mapping, Optional, Set, Tuple
 
-from ncdiag.model import Finding, Probe, Snapshot, ok, skip, unknown, warn
+from ncdiag.model import Finding, Probe, Snapshot, fail, ok, skip, unknown, warn
 from ncdiag.nccl.topology import link_name
 from ncdiag.nodeset import counted
 
@@ -33,7 +33,8 @@ def judge(snapshot: Snapshot) -> Iterator[Finding]:
             yield skip("no GPU and no network card on the PCI bus", node, source="/sys/bus/pci/devices")
             continue
         told = {address: one for address, one in cards.items() if one["current_width"] and one["max_width"]}
-        problems = [finding for address in told for finding in _card(node, address, functions, usual)]
+        problems = [*_gone(node, functions)]
+        problems += [finding for address in told for finding in _card(node, address, functions, usual)]
         problems += _bridges(node, cards, functions)
         problems += _ports(snapshot, node, functions)
         problems += _errors(node, cards)
@@ -44,6 +45,28 @@ def judge(snapshot: Snapshot) -> Iterator[Finding]:
         elif not problems:
             yield ok(
                 f"{counted(len(told), 'PCIe link')} as wide as card and slot allow", node, source="/sys/bus/pci/devices"
+            )
+
+
+_LOST = {"gpu": "gpu-hardware-fault", "nvswitch": "nvswitch-error", "nic": "ib-link-or-hca-fault"}
+"""Kind of a function -> the cause when it has fallen off the bus; of bridges it is the link."""
+
+
+def _gone(node: str, functions: Functions) -> Iterator[Finding]:
+    for address, one in functions.items():
+        if one.get("gone") and not any(functions[above].get("gone") for above in one["parents"] if above in functions):
+            below = sorted(
+                other for other, card in functions.items() if address in card["parents"] and card["kind"] in _LOST
+            )
+            with_it = f", and with it {', '.join(below[:4])}" if below else ""
+            yield fail(
+                f"{one['kind']} {address} has fallen off the bus: its configuration space reads 0xff{with_it}",
+                node,
+                source=f"/sys/bus/pci/devices/{address}/config",
+                device=address,
+                observed="0xff",
+                cause=_LOST.get(one["kind"], "pcie-degraded"),
+                remedy="look for Xid 79, AER and `link is down` in the kernel log; drain the node and power-cycle it; then reseat the card",
             )
 
 

@@ -99,3 +99,22 @@ def test_relaxed_ordering_off_everywhere_or_unread_is_no_fault() -> None:
     assert not graver(judged("pcie-link", ordered("a", False, False)))
     unread = Machine().card("mlx5_0", "0000:10:00.0", acs=None)
     assert not graver(judged("pcie-link", unread, ordered("b", True)))
+
+
+@pytest.mark.parametrize(
+    ("address", "cause"),
+    [
+        ("0000:13:00.0", "gpu-hardware-fault"),
+        ("0000:13:01.0", "ib-link-or-hca-fault"),
+        ("0000:12:00.0", "pcie-degraded"),
+    ],
+)
+def test_what_fell_off_the_bus(address: str, cause: str) -> None:
+    """As sysfs shows it: what the kernel read at the start stays, the configuration space is ones."""
+    machine = eight_rails()
+    folder = machine.tree.links[f"/sys/bus/pci/devices/{address}"]
+    machine.bytes(f"{folder}/config", b"\xff" * 64)
+    (finding,) = [one for one in graver(judged("pcie-link", machine)) if one.status.value == "fail"]
+    assert (finding.cause, finding.where["device"]) == (cause, address) and "fallen off the bus" in finding.summary
+    machine.file(f"{folder}/power_state", "D3cold\n")
+    assert not [one for one in judged("pcie-link", machine) if one.status.value == "fail"]
