@@ -10,7 +10,7 @@ _NET = r"(?i)gloo|store|socket"
 RULES = (
     rule("kv-cache-no-memory", Says.NAMED, ("No available memory for the cache blocks", "Not enough memory for the KV cache", "no memory left for KV cache"), "nothing is left for the KV cache",
          remedy="raise --gpu-memory-utilization, lower --max-num-seqs / --max-num-batched-tokens, or use more GPUs"),
-    rule("kv-cache-no-memory", Says.STRONG, ("Not enough memory. Please try to increase --mem-fraction-static",), "nothing is left for the KV cache", candidates=("gpu-memory-occupied",),
+    rule("kv-cache-no-memory", Says.STRONG, ("Not enough memory. Please try",), "nothing is left for the KV cache", r"--mem-fraction-static", candidates=("gpu-memory-occupied",),
          remedy="see in nvidia-smi whether another process holds memory; else raise --mem-fraction-static, or use more GPUs"),
     rule("kv-cache-no-memory", Says.STRONG, ("KV cache memory: -", "KV cache memory: 0.0", "# GPU blocks: 0,"), "the memory for the KV cache is {size} GiB", r"KV cache memory: (?P<size>-\d[\d.]*|0\.0+) |blocks: 0,"),
     rule("max-len-exceeds-kv-cache", Says.NAMED, ("is larger than the maximum number of tokens that can be stored in KV cache", "is larger than the available KV cache memory", "KV cache is needed, which is larger"), "max_model_len {a} does not fit the KV cache ({b})",
