@@ -126,12 +126,11 @@ class Sockets:
         ]
         evidence += [other.line.evidence() for other in listeners[:2]]
         exact = [other for other in listeners if other.local == row.peer]
-        talks = any(other.state == "ESTAB" and other.peer == row.peer for other in self.rows) or any(
-            other.state == "ESTAB" and other.local == row.peer and not LOOPBACK.match(other.peer) for other in self.rows
+        others = [other for other in self.rows if other.local != other.peer]  # none of a process with its own node
+        talks = any(other.state == "ESTAB" and other.peer == row.peer for other in others) or any(
+            other.state == "ESTAB" and other.local == row.peer and not LOOPBACK.match(other.peer) for other in others
         )
-        alone = (
-            exact and not talks and not any(other.local == row.peer and other is not exact[0] for other in self.rows)
-        )
+        alone = exact and not talks and not any(other.local == row.peer and other is not exact[0] for other in others)
         if DECOY.match(row.peer) or alone:
             return Signal(
                 "socket-ifname-wrong",

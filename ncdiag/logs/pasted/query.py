@@ -23,6 +23,24 @@ _VALUE = re.compile(r"^(?:Active|Not Active|Yes|No|\d+|0x[0-9a-fA-F]+|\[?N/A\]?)
 _ERRORS = re.compile(r"^ecc\.errors\.uncorrected\.volatile\.(?:total|device_memory|dram|sram)$")
 
 
+_HOSTED = re.compile(r"(?P<node>[A-Za-z][\w.-]{0,80}): (?=\S)")
+"""What pdsh, clush and the like put in front of a row."""
+_MASKED = re.compile(r"^clocks_(?:throttle|event)_reasons\.active$")
+_REASONS = {
+    0x8: "hw_slowdown",
+    0x20: "sw_thermal_slowdown",
+    0x40: "hw_thermal_slowdown",
+    0x80: "hw_power_brake_slowdown",
+}
+"""Bits of that mask that hold a clock down; rest, a chosen clock and the power limit do not count. Source: NVML, nvmlClocksEventReasons."""
+
+
+def _reasons(mask: str) -> str:
+    """The reasons in a mask, "" for none."""
+    number = int(mask, 16) if re.fullmatch(r"0x[0-9a-fA-F]{1,16}", mask) else 0
+    return ", ".join(name for bit, name in _REASONS.items() if number & bit)
+
+
 REST_MHZ = 600
 """A clock below it is that of a GPU without work; those that are held down run at about 1000 and more, or at a tenth of their power."""
 
@@ -55,6 +73,8 @@ class Query:
         self._heading: Line | None = None
         self._signals: list[Signal] = []
         self._last: Line | None = None
+        self._node = ""
+        """Whose row is read, where a tool for many nodes names it."""
 
     @property
     def calm(self) -> Line | None:
@@ -73,8 +93,12 @@ class Query:
         ):
             self._columns, self._heading = names, line
             return True
+        hosted = _HOSTED.match(line.text) if self._columns else None
+        if hosted:
+            cells[0] = cells[0][hosted.end() :].lstrip()
         whole = len(cells) == len(self._columns) and (len(cells) > 1 or _VALUE.match(cells[0]) is not None)
         if self._columns and whole and len(self._signals) < 1000:
+            self._node = hosted["node"] if hosted else ""
             self._judge(dict(zip(self._columns, cells, strict=True)), line)
             self._last = line
             return True
@@ -112,6 +136,10 @@ class Query:
                     device,
                     line,
                 )
+            elif _MASKED.match(name) and (held := _reasons(value)):
+                self._say(
+                    "gpu-throttled", Says.STRONG, f"the clock of GPU {device} is held down ({held})", device, line
+                )
             elif _ERRORS.match(name) and (_number(value) or 0) > 0:
                 self._say(
                     "gpu-hardware-fault",
@@ -135,7 +163,13 @@ class Query:
         heading = [self._heading.evidence()] if self._heading else []
         self._signals.append(
             Signal(
-                cause, says, summary, [line.evidence(), *heading], {"device": device}, condition=True, order=line.order
+                cause,
+                says,
+                f"{self._node}: {summary}" if self._node else summary,
+                [line.evidence(), *heading],
+                {"device": device, **({"node": self._node} if self._node else {})},
+                condition=True,
+                order=line.order,
             )
         )
 

@@ -12,36 +12,50 @@ from ncdiag.logs.model import Line
 _OF = re.compile(
     r"(?:^|[\s\[(])(?P<name>[A-Za-z][\w.-]{0,80})[\])]?:? .*?\bRANK=(?P<rank>\d{1,7})\b(?=.*\bWORLD_SIZE=(?P<world>\d{1,7})\b)"
 )
+_ASKED = re.compile(r"^\s*(?:[\w.-]+@)?(?P<host>[A-Za-z][\w.-]{0,80})(?::\S{0,80})? ?[$#] .*/environ\b")
+_ROW = re.compile(r"^\s*\d{1,9}:? .*?\bRANK=(?P<rank>\d{1,7})\b(?=.*\bWORLD_SIZE=(?P<world>\d{1,7})\b)")
 LIMIT = 100_000  # lines
 
 
 class RankTable:
     """Who has which rank."""
 
-    triggers = ("RANK=",)
+    triggers = ("RANK=", "/environ")
 
     def __init__(self) -> None:
         self._found: dict[int, dict[str, Line]] = {}
         self._world = 0
         self._lines = 0
+        self._host = ""
+        """On which the environments are read that follow, one a process."""
 
     def take(self, line: Line) -> bool:
-        found = _OF.search(line.shown)
+        asked = _ASKED.match(line.shown)
+        if asked:
+            self._host = asked["host"]
+            return False
+        found = _OF.search(line.shown) or (_ROW.match(line.text) if self._host else None)
         if found and self._lines < LIMIT:
             self._lines += 1
             self._world = int(found["world"])
-            self._found.setdefault(int(found["rank"]), {}).setdefault(found["name"], line)
+            name = found.groupdict().get("name") or self._host
+            self._found.setdefault(int(found["rank"]), {}).setdefault(name, line)
         return False
 
     def end(self, source: str) -> None:
-        pass
+        self._host = ""
 
     def signals(self) -> Iterator[Signal]:
         twice = {rank: names for rank, names in self._found.items() if len(names) > 1}
-        if not twice or len(self._found) < 2 or len(twice) * 2 > len(self._found):
+        missing = [str(number) for number in range(min(self._world, LIMIT)) if number not in self._found]
+        several = len(twice) * 2 > len(self._found)  # two jobs, unless just so many are missing
+        if (
+            not twice
+            or len(self._found) < 2
+            or (several and len(missing) != sum(len(names) - 1 for names in twice.values()))
+        ):
             return
         rank, names = next(iter(twice.items()))
-        missing = [str(number) for number in range(min(self._world, LIMIT)) if number not in self._found]
         lines = list(names.values())
         nobody = f", and none is rank {', '.join(missing[:6])}" if missing and len(missing) == len(twice) else ""
         yield Signal(

@@ -23,13 +23,17 @@ _KIND = re.compile(r"^\s*CA type:\s*(?P<kind>\S+)")
 _RATE = re.compile(r"^\s*Rate:\s*(?P<rate>\d+)\b")
 
 _FILTER = re.compile(r"\bNCCL_IB_HCA=[\"']?(?P<value>[\^=]*[\w.:,-]+)")
+_LISTED = re.compile(
+    r"^(?:\S*/)?(?P<device>[a-z]\w{2,30})(?:/ports/\d+/state)?:?\s+\d: (?P<state>ACTIVE|DOWN|INIT|ARMED)\b"
+)
+"""A device and the `state` of its port in sysfs, as loops over /sys/class/infiniband print them."""
 _OFF = re.compile(r"(?i)phys(?:ical)?[ _]state:\s*(?:\d: )?Disabled")
 
 
 class Verbs:
     """Devices and ports as the verbs tools show them."""
 
-    triggers = ("hca_id:", "CA '", "Infiniband device '", "active_mtu:", "link_layer:", "NCCL_IB_HCA=")
+    triggers = ("hca_id:", "CA '", "Infiniband device '", "active_mtu:", "link_layer:", "NCCL_IB_HCA=", ": ACTIVE")
 
     def __init__(self) -> None:
         self._device = ""
@@ -37,6 +41,9 @@ class Verbs:
         self._layers: dict[str, dict[str, Line]] = {}
         """Link layer -> device -> line."""
         self._filter: hca.Filter | None = None
+        self._filtered: Line | None = None
+        self._ready: dict[str, Line] = {}
+        """Devices with an active port."""
         self._states: dict[str, Line] = {}
         self._kind = ""
         self._active = False
@@ -50,8 +57,12 @@ class Verbs:
     def take(self, line: Line) -> bool:
         text = line.text
         if "NCCL_IB_HCA=" in text and (chosen := _FILTER.search(text)):
-            self._filter = hca.parse(chosen["value"])
+            self._filter, self._filtered = hca.parse(chosen["value"]), line
             return False
+        listed = _LISTED.match(text)
+        if listed:
+            self._note(listed["device"], listed["state"], line)
+            return True
         device, mtu, layer, state = _DEVICE.search(text), _MTU.search(text), _LAYER.search(text), _STATE.search(text)
         if device:
             self._device, self._down, self._kind, self._active = device["device"], None, "", False
@@ -68,8 +79,28 @@ class Verbs:
                 self.inactive[(line.source, line.number)] = self._device
             self._down = line if state["state"].upper().endswith("DOWN") else None
             self._active = state["state"].upper().endswith("ACTIVE")
-            self._states.setdefault(state["state"].replace("PORT_", "").upper(), line)
+            self._note(self._device, state["state"].replace("PORT_", "").upper(), line)
         return bool(text.strip())
+
+    def _note(self, device: str, state: str, line: Line) -> None:
+        self._states.setdefault(state, line)
+        if state == "ACTIVE" and device and len(self._ready) < 1000:
+            self._ready.setdefault(device, line)
+
+    def _none_taken(self) -> Iterator[Signal]:
+        """The list of devices that NCCL may take names none of those that are ready."""
+        if self._filter is None or self._filtered is None or not self._ready or any(map(self.used, self._ready)):
+            return
+        lines = list(self._ready.values())
+        yield Signal(
+            "rdma-unavailable",
+            Says.STRONG,
+            f"NCCL_IB_HCA leaves out all devices that are ready ({', '.join(list(self._ready)[:4])}): NCCL takes TCP sockets",
+            [self._filtered.evidence(), *[line.evidence() for line in lines[:3]]],
+            condition=True,
+            order=lines[0].order,
+            remedy="unset NCCL_IB_HCA, or name devices as `ls /sys/class/infiniband` shows them on every node",
+        )
 
     def _take_rate(self, line: Line) -> None:
         """`ibstat`: the rate of an active port, by the card's model."""
@@ -104,6 +135,7 @@ class Verbs:
 
     def signals(self) -> Iterator[Signal]:
         yield from self._slow()
+        yield from self._none_taken()
         for device, mtus in self._mtus.items():
             if len(mtus) > 1:
                 yield Signal(

@@ -37,6 +37,8 @@ RULES = (
          remedy="raise its limit of open files (ulimit -n; LimitNOFILE= of the service, --ulimit nofile= of the container) to that of the other nodes, "
          "or open fewer: data loader workers, shards, sharing strategy file_system"),
     rule("disk-full", Says.STRONG, ("No space left on device", "ENOSPC"), "a file system is full", unless=r"/dev/shm|</torch_|shm_open|psm_|shared memory|shm_broadcast|shmem|fallocate", candidates=("shm-too-small",)),
+    rule("disk-full", Says.STRONG, "No usable temporary directory found in", "a process finds no directory in which it can write a temporary file: full, read-only or closed to it",
+         remedy="free the file system of /tmp on that node (df -h, df -i), or give the process another one: TMPDIR"),
     rule("disk-full", Says.NAMED, ("No space left on device", "Disk quota exceeded", "OutOfDiskError", "is over 95% full", "ocal disk is full", "Insufficient disk space", "not enough disk space", "ot enough free disk space"), "a file system is full ({path})",
          r"(?:No space left on device[^/\n]{0,12}|quota exceeded[^/\n]{0,12})(?P<path>/(?!dev/shm|psm_)[\w.-]+/[\w./-]+)|(?P<path2>/[\w./-]+)[^\n]{0,40}(?:No space left|quota exceeded)|Disk quota|OutOfDisk|95% full|disk is full|disk space", unless=r"/dev/shm|</torch_|shm_open|psm_|shared memory|shm_broadcast|shmem", remedy="free space, or put temp dirs and caches on a larger volume (ray start --temp-dir, HF_HOME, TMPDIR)"),
     # --- sizes

@@ -63,6 +63,8 @@ RULES = (
          remedy="VLLM_HOST_IP, --master-addr or --node-ip-address must be an address of this node"),
     rule("node-ip-wrong-interface", Says.HINT, "Failed to get the IP address, using 0.0.0.0 by default", "vLLM finds no address of this node", condition=True,
          remedy="set VLLM_HOST_IP"),
+    rule("node-ip-wrong-interface", Says.STRONG, "VLLM_HOST_IP=", "VLLM_HOST_IP is {peer}, which other nodes do not reach", r"\bVLLM_HOST_IP=['\"]?(?P<peer>127\.\d+\.\d+\.\d+|172\.1[78]\.0\.1|192\.168\.122\.1|169\.254\.\d+\.\d+)\b", condition=True,
+         remedy="set VLLM_HOST_IP on each node to its own address on the shared network"),
     rule("node-ip-wrong-interface", Says.STRONG, ("mq_connect_ip=127.", "mq_connect_ip=0.0.0.0", "mq_connect_ip=172.17.", "mq_connect_ip=192.168.122.", "mq_connect_ip=169.254."),
          "vLLM announces {peer} to the other nodes for its message queue, which they cannot reach", r"mq_connect_ip=(?P<peer>[\d.]+)(?! \(local\), world_size=(\d+), local_world_size=\2\b)",
          remedy="set VLLM_HOST_IP on the first node to its address on the shared network"),

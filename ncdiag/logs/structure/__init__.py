@@ -12,7 +12,7 @@ from ncdiag.explain import Signal
 from ncdiag.logs.jobs import jobs
 from ncdiag.logs.structure.look import Look
 from ncdiag.logs.structure.network import interfaces, networks
-from ncdiag.logs.structure.ranks import failed, lonely, peer_access, stranger, stuck, versions
+from ncdiag.logs.structure.ranks import failed, lonely, one_gpu, peer_access, stranger, stuck, versions
 from ncdiag.logs.structure.rdma import devices, gdr
 from ncdiag.nccl.log_facts import Line, NcclFacts
 
@@ -29,6 +29,7 @@ def _of_job(look: Look) -> Iterator[Signal]:
     yield from networks(look)
     yield from gdr(look)
     yield from lonely(look)
+    yield from one_gpu(look)
     yield from stuck(look)
     yield from stranger(look)
     yield from peer_access(look)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from ncdiag.explain import Says, Signal
 from ncdiag.logs.structure.look import EARLY, Look
-from ncdiag.nccl.log_facts import Communicator, Process
+from ncdiag.nccl.log_facts import Communicator, Process, Rank
 from ncdiag.nodeset import ranks
 
 _PARTS = (
@@ -61,6 +61,30 @@ def lonely(look: Look) -> Iterator[Signal]:
             [item for evidence, _ in lines for item in evidence],
             order=min(o for _, o in lines),
         )
+
+
+def one_gpu(look: Look) -> Iterator[Signal]:
+    """Two ranks of a communicator that does not come up name one GPU of one host."""
+    for comm in look.facts.communicators:
+        if all(rank.stage in ("complete", "destroyed") for rank in comm.ranks):
+            continue
+        seen: dict[tuple[object, ...], Rank] = {}
+        for rank in comm.ranks:
+            address = look.facts.processes[rank.process].bootstrap_address
+            other = seen.setdefault((rank.node, address, rank.bus_id), rank)
+            if not rank.node or rank.bus_id is None or other is rank or other.process == rank.process:
+                continue
+            lines = [look.at(one.stage_at) for one in (other, rank)]
+            yield Signal(
+                "duplicate-gpu",
+                Says.STRONG,
+                f"ranks {other.rank} and {rank.rank} of one communicator name the same GPU of {rank.node} ({rank.bus_id})",
+                [item for evidence, _ in lines for item in evidence],
+                {"node": rank.node, "rank": rank.rank},
+                order=min(order for _, order in lines),
+                remedy="give each rank its own device: torch.cuda.set_device(LOCAL_RANK), CUDA_VISIBLE_DEVICES",
+            )
+            return
 
 
 def _sources(look: Look, comm: Communicator) -> set[str]:

@@ -1,0 +1,108 @@
+"""Causes that show themselves in other forms than their usual message: tables, environments and listings of several nodes."""
+
+from __future__ import annotations
+
+import pytest
+
+from ncdiag.logs.diagnose import of_streams
+from ncdiag.logs.intake import Stream
+from ncdiag.model import Cause
+
+
+def causes(*lines: str) -> list[Cause]:
+    raw = "\n".join([*lines, ""]).encode()
+    return of_streams([Stream("job.log", iter([raw]), raw)]).verdict.causes
+
+
+def firsts(found: list[Cause]) -> tuple[str, str]:
+    return found[0].cause, found[0].confidence
+
+
+TABLE = "State     Recv-Q Send-Q      Local Address:Port       Peer Address:Port  Process"
+PYTHON = 'users:(("python3",pid={},fd=7))'
+STORE = f"ESTAB     0      0              192.0.2.21:29500        192.0.2.22:41906  {PYTHON.format(18)}"
+LISTENS = f"LISTEN    0      16384          172.20.0.1:38411           0.0.0.0:*      {PYTHON.format(18)}"
+TO_ITSELF = f"ESTAB     0      0              172.20.0.1:38411        172.20.0.1:60114  {PYTHON.format(18)}"
+TO_OTHERS = f"ESTAB     0      0              172.20.0.1:38411        192.0.2.23:60114  {PYTHON.format(18)}"
+DIALS = f"SYN-SENT  0      1              192.0.2.22:50554        172.20.0.1:38411  {PYTHON.format(20)}"
+
+
+def test_a_listener_at_an_address_that_only_its_own_node_reaches() -> None:
+    assert firsts(causes(TABLE, LISTENS, STORE, TO_ITSELF, "", TABLE, DIALS)) == ("socket-ifname-wrong", "likely")
+    assert causes(TABLE, LISTENS, STORE, TO_OTHERS, "", TABLE, DIALS)[0].cause == "bootstrap-blocked-firewall"
+
+
+def environs(host: str, first: int, group: int, world: int) -> list[str]:
+    command = f"{host}$ for p in $(pgrep -f train.py); do tr '\\0' '\\n' </proc/$p/environ | grep -E '^(RANK|WORLD_SIZE)=' | paste -sd' '; done"
+    return [command] + [
+        f"{first * 10 + local} GROUP_RANK={group} LOCAL_RANK={local} RANK={first + local} WORLD_SIZE={world}"
+        for local in range(2)
+    ]
+
+
+def test_two_hosts_whose_ranks_are_the_same() -> None:
+    found = causes(*environs("sable-1", 0, 0, 4), *environs("sable-2", 0, 0, 4))
+    assert firsts(found) == ("rank-layout-wrong", "likely") and "none is rank 2, 3" in found[0].summary
+    for fine in (
+        [*environs("sable-1", 0, 0, 4), *environs("sable-2", 2, 1, 4)],
+        [*environs("sable-1", 0, 0, 2), *environs("sable-2", 0, 0, 2)],  # two jobs
+        [*environs("sable-1", 0, 0, 4), *environs("sable-1", 0, 0, 4)],  # children have their parents' environment
+    ):
+        assert "rank-layout-wrong" not in [cause.cause for cause in causes(*fine)]
+
+
+def start(rank: int, bus: str, stage: str, host: str = "onyx7", address: str = "192.0.2.7") -> list[str]:
+    return [
+        f"{host}:641{rank}:641{rank} [0] NCCL INFO Bootstrap: Using eth0:{address}<0>",
+        f"{host}:641{rank}:642{rank} [0] NCCL INFO ncclCommInitRank comm 0x7f{rank} rank {rank} nranks 2 cudaDev 0 nvmlDev 0 busId {bus} commId 0x3f98 - Init {stage}",
+    ]
+
+
+def test_two_ranks_of_one_gpu_whose_communicator_does_not_come_up() -> None:
+    found = causes(*start(0, "5e000", "START"), *start(1, "5e000", "START"))
+    assert firsts(found) == ("duplicate-gpu", "likely") and found[0].where["node"] == "onyx7"
+    for other in (
+        [*start(0, "5e000", "START"), *start(1, "86000", "START")],
+        [*start(0, "5e000", "COMPLETE"), *start(1, "5e000", "COMPLETE")],
+        [*start(0, "5e000", "START"), *start(1, "5e000", "START", address="192.0.2.8")],
+    ):
+        assert "duplicate-gpu" not in [cause.cause for cause in causes(*other)]
+
+
+LISTED = [
+    f"ibp{number}s0 4: ACTIVE 400 Gb/sec (4X NDR) InfiniBand" for number in (24, 64)
+]  # of a loop over /sys/class/infiniband
+WORKS = "# Avg bus bandwidth    : 2.71"
+
+
+def test_a_list_of_devices_that_takes_none() -> None:
+    found = causes("NCCL_IB_HCA=mlx5", *LISTED, WORKS)
+    assert firsts(found) == ("rdma-unavailable", "likely") and "ibp24s0, ibp64s0" in found[0].summary
+    for chosen in ("NCCL_IB_HCA=ibp", "NCCL_IB_HCA=^mlx5", "NCCL_IB_HCA==ibp24s0:1", ""):
+        assert causes(chosen, *LISTED, WORKS)[0].cause == "healthy"
+
+
+def rows(mask: str, before: str) -> list[str]:
+    command = "$ pdsh -w gannet[1-2] nvidia-smi --query-gpu=index,utilization.gpu,clocks.sm,clocks_event_reasons.active --format=csv,noheader"
+    return [command, f"{before}0, 100 %, 1980 MHz, 0x0000000000000004", f"{before}1, 100 %, 645 MHz, {mask}"]
+
+
+@pytest.mark.parametrize("before", ["gannet2: ", ""])
+def test_a_mask_of_reasons_that_hold_the_clock(before: str) -> None:
+    found = causes(*rows("0x0000000000000088", before))
+    assert found[0].cause == "gpu-throttled" and "hw_power_brake_slowdown" in found[0].summary
+    assert found[0].where == ({"node": "gannet2", "device": "1"} if before else {"device": "1"})
+    for mask in ("0x0000000000000001", "0x0000000000000016", "[N/A]"):
+        assert "gpu-throttled" not in [cause.cause for cause in causes(*rows(mask, before))]
+
+
+def test_no_directory_for_temporary_files() -> None:
+    error = "[rank24]: FileNotFoundError: [Errno 2] No usable temporary directory found in ['/tmp', '/var/tmp', '/usr/tmp', '/w']"
+    assert firsts(causes("[rank24]: Traceback (most recent call last):", error)) == ("disk-full", "likely")
+
+
+def test_an_address_of_a_bridge_as_a_nodes_own() -> None:
+    waits = "INFO 03-11 08:14:02 [shm_broadcast.py:466] No available shared memory broadcast block found in 60 seconds."
+    for address in ("192.168.122.1", "172.17.0.1"):
+        assert "node-ip-wrong-interface" in [cause.cause for cause in causes(f"VLLM_HOST_IP={address}", waits)]
+    assert "node-ip-wrong-interface" not in [cause.cause for cause in causes("VLLM_HOST_IP=192.0.2.7", waits)]
