@@ -126,7 +126,7 @@ def behind(scene: Scene, picture: Picture) -> Iterator[Claim]:
         for view in least
         for other in ahead
     ]
-    what = f"{names(least)} {stages.describe(least[0].stage)}, {names(ahead)} {stages.describe(ahead[0].stage)}"
+    what = ", ".join(f"{names(some)} {stages.describe(some[0].stage, len(some) > 1)}" for some in (least, ahead))
     yield claim(
         "unresolved",
         POSSIBLE,

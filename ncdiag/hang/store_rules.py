@@ -60,23 +60,26 @@ def _same_place(scene: Scene) -> Iterator[Claim]:
 
 
 def _same_number(scene: Scene, picture: Picture) -> Iterator[Claim]:
-    """Processes of several nodes that were told the same number in the same group (its size and its store are the same), while another number is nobody's."""
+    """Processes that were told the same number in the same group (its size and its store are the same), while another number is nobody's; those of one
+    machine have to be on their way into the group, as what a rank only started is not."""
     told: Dict[Tuple[int, int, str, int], List[View]] = {}
     for view in scene.ranks:
         place = target(scene, view)
-        if view.rank is None or not view.state.world_size or place is None or not place.port or loopback(place.host):
+        if view.rank is None or not view.state.world_size or place is None or not place.port:
             continue
-        told.setdefault((view.rank, view.state.world_size, place.host, place.port), []).append(view)
+        host = view.home if loopback(place.host) else place.host
+        told.setdefault((view.rank, view.state.world_size, host, place.port), []).append(view)
     for (rank, size, host, port), views in sorted(told.items()):
-        if not scene.absent or len({view.home for view in views}) < 2:
+        joining = [view for view in views if view.stage in ("rendezvous", "mesh") and view.state.below is None]
+        if not scene.absent or len(views) < 2 or (len({view.home for view in views}) < 2 and len(joining) < len(views)):
             continue
-        others = [view for view in views if view.home != picture.node_of(host)]
+        others = [view for view in views if view.home not in (host, picture.node_of(host))]
         stray = others if rank == 0 and len(others) < len(views) else []  # rank 0 belongs to the node with the store
         yield claim(
             "rank-layout-wrong",
             LIKELY,
             f"{names(views)} were all told to be rank {rank} of {size}; {numbers(scene.absent)} is nobody's",
-            [Evidence(view.name, f"rank {rank} of {size}, store {host}:{port}") for view in views],
+            [Evidence(view.name, f"rank {rank} of {size}, store at port {port} of {host}") for view in views],
             culprits=stray,
             where=None if stray else {"rank": rank},
         )
@@ -177,6 +180,17 @@ def _stray(view: View, told: Optional[Target], master: View, right: Optional[Tar
             waits=arrow,
         )
     place = {"node": view.state.node, "rank": view.rank, "peer": master.state.node, "stage": view.stage}
+    if view.home == master.home:  # no firewall stands between two programs of one machine
+        return claim(
+            "bootstrap-peer-unreachable",
+            POSSIBLE,
+            f"{view.name} waits at a store, and not at that of {master.name} on port {port} of the same machine: it may have taken another address or "
+            "port than its environment has (--locals reads them)",
+            evidence,
+            culprits=[view],
+            waits=arrow,
+            known={"HOST": right.host, "PORT": port} if right is not None else None,
+        )
     enough = told is not None and bool(view.state.sockets or master.state.sockets)
     return claim(
         "bootstrap-blocked-firewall",

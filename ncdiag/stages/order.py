@@ -69,9 +69,14 @@ def order(name: str) -> int:
     return _ORDER[name]
 
 
-def describe(name: str) -> str:
-    """What a process in the stage does: "loads the weights"."""
-    return _BY_NAME[name].title
+_MANY = {"is": "are", "has": "have"}
+
+
+def describe(name: str, many: bool = False) -> str:
+    """What a process in the stage does: "loads the weights"; of `many`: "load the weights"."""
+    title = _BY_NAME[name].title
+    verb, _, rest = title.partition(" ")
+    return f"{_MANY.get(verb) or verb.removesuffix('s')} {rest}" if many else title
 
 
 # What a process waits for. The first group waits for others and so is never the culprit by itself.

@@ -129,6 +129,8 @@ def _stage_of_stack(stack: Sequence[Frame], role: str) -> StageMatch:
     if not stack:
         return StageMatch("unknown")
     hit = first(_rules(role), stack)
+    if hit is not None and hit[0].stage == "collective" and _calls_back(stack, hit[1]):
+        return _own_code(stack)
     if hit is None or (hit[0].stage in ("ray-actor", "start") and any(map(is_user, since_fork(stack)))):
         return _own_code(
             stack
@@ -140,6 +142,12 @@ def _stage_of_stack(stack: Sequence[Frame], role: str) -> StageMatch:
     if rule.waiting is not None:
         return StageMatch(rule.stage, rule.waiting, frame, rule.detail)
     return _inner(stack, rule, frame)
+
+
+def _calls_back(stack: Sequence[Frame], collective: Frame) -> bool:
+    """Whether a collective runs something by itself before it meets the others: it packs objects, or calls the program."""
+    inside = stack[: list(stack).index(collective)]
+    return first(torch.PACKING, inside) is not None or any(map(is_user, inside))
 
 
 def _rules(role: str) -> Tuple[Rule, ...]:

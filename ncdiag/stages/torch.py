@@ -108,6 +108,9 @@ ON_GPU = tuple(
     )
 ) + (Rule("collective", GPU, ("synchronize@torch/cuda/",), "synchronize"),)
 
+PACKING = tuple(Rule("program", None, (f"{name}@{_C10D}",)) for name in ("_object_to_tensor", "_tensor_to_object"))
+"""Objects are pickled before, and unpickled after, what moves them."""
+
 COMPILING = tuple(
     Rule("compile", None, ("*@" + path,))
     for path in (

@@ -15,6 +15,7 @@ STORE = "LISTEN *:29500"
 SELF = ("ESTABLISHED 10.77.0.1:40001 10.77.0.1:29500", "ESTABLISHED 10.77.0.1:29500 10.77.0.1:40001")
 IN, OUT = "ESTABLISHED 10.77.0.1:29500 10.77.0.2:40002", "ESTABLISHED 10.77.0.2:40002 10.77.0.1:29500"
 AT = {"MASTER_ADDR": "10.77.0.1", "MASTER_PORT": "29500"}
+LOCAL = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
 MASTER = (STORE, *SELF)
 MET = (*MASTER, IN)
 READING = Progress(3.0, cpu_s=0.1, read_bytes=900 << 20, frames_changed=True)
@@ -151,6 +152,32 @@ KINDS: dict[str, tuple[Callable[[], list[RankState]], str, list[int]]] = {
         ],
         "bootstrap-blocked-firewall",
         [],
+    ),
+    "two processes of one node told the same rank": (
+        lambda: [
+            rank(0, "node-a", "mesh", *MASTER, settings=LOCAL, world=3),
+            rank(1, "node-a", "mesh", settings=LOCAL, world=3),
+            rank(1, "node-a", "mesh", settings=LOCAL, world=3, pid=77),
+        ],
+        "rank-layout-wrong",
+        [],
+    ),
+    "a program that a rank started has its number": (
+        lambda: [
+            rank(0, "node-a", "all-reduce", *MASTER, settings=LOCAL, world=3),
+            rank(1, "node-a", "own-late", settings=LOCAL, world=3, still_s=90.0),
+            rank(1, "node-a", "own", settings=LOCAL, world=3, pid=77),
+        ],
+        "rank-stuck-outside-collective",
+        [1],
+    ),
+    "a store of the same machine that one does not come to": (
+        lambda: [
+            rank(0, "node-a", "store", *MASTER, settings=AT),
+            rank(1, "node-a", "store", settings=AT),
+        ],
+        "bootstrap-peer-unreachable",
+        [1],
     ),
     "both nodes have node rank 0": (
         lambda: [

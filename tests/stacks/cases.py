@@ -79,6 +79,8 @@ CASES = (
     Case("receive-from-nobody", "collectives", "receive_from_nobody", world=2, causes=("collective-desync",)),
     Case("receive-in-a-ring", "collectives", "ring", causes=("collective-desync",)),
     Case("messages", "collectives", "messages", world=4, causes=("unresolved",)),
+    Case("packs", "collectives", "packs", causes=_OUT, culprits=(1,), stage="program", said="Sleeper.__reduce__"),
+    Case("slow-packing", "collectives", "slow_packing"),
     Case("naps", "collectives", "naps", causes=("unresolved",), said="all 3 ranks sleep (in their own code, naps"),
     Case("file-barrier", "collectives", "file_barrier", causes=_OUT, said="does not: look there first"),
     Case("store-key", "collectives", "key", causes=_OUT, culprits=(1,), stage="program"),

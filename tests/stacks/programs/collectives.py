@@ -56,6 +56,26 @@ def messages():
         work.wait()
 
 
+class Sleeper:
+    def __reduce__(self):
+        time.sleep(3600)
+
+
+def packs():
+    """Rank 1 is in a collective of objects, and has to pickle its own first."""
+    group.here()
+    dist.all_gather_object([None] * group.WORLD, Sleeper() if group.RANK == 1 else 1)
+
+
+def slow_packing():
+    """The same with a large one."""
+    much = [{"number": number, "text": str(number)} for number in range(1 << 20)] if group.RANK == 1 else 1
+    dist.barrier()
+    group.here()
+    while True:
+        dist.all_gather_object([None] * group.WORLD, much)
+
+
 def naps():
     """Steps of which each is a long sleep, of all ranks at once."""
     group.here()
