@@ -6,6 +6,7 @@ import contextlib
 import copy
 import errno
 import importlib
+import io
 import os
 import sys
 from typing import Any, NoReturn
@@ -17,6 +18,7 @@ from ncdiag import __version__
 from ncdiag.cli.streams import prepare
 from ncdiag.exits import Exit
 from ncdiag.report.plain import plain
+from ncdiag.report.wrapped import wrapped
 
 COMMANDS = {
     "preflight": "Judge the nodes before an engine is started.",
@@ -172,9 +174,9 @@ def main() -> NoReturn:
     except click.exceptions.Exit as ended:
         _end(ended.exit_code)
     except click.ClickException as error:
-        vars(error)["message"] = plain(error.message)  # it names files as their folder has them
-        with contextlib.suppress(OSError):  # nobody can be told on a full disk
-            error.show()
+        shown = io.StringIO()
+        error.show(file=shown)
+        _say(shown.getvalue().rstrip("\n"))
         _end(Exit.USAGE)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
@@ -190,11 +192,11 @@ def main() -> NoReturn:
 
 
 def _say(text: str) -> None:
-    """To stderr, if that takes it."""
-    try:
-        print(plain(text), file=sys.stderr, flush=True)
-    except OSError:
-        pass
+    """To stderr, if that takes it, without what a file's name could do to a terminal; there lines are broken where it ends."""
+    lines = plain(text).split("\n")
+    with contextlib.suppress(OSError):  # nobody can be told on a full disk
+        shown = [wrapped(line, "  ") for line in lines] if sys.stderr.isatty() else lines
+        print("\n".join(shown), file=sys.stderr, flush=True)
 
 
 def _broke(error: Exception) -> NoReturn:

@@ -230,3 +230,22 @@ def test_collect_says_what_it_could_not_read(tmp_path: Path) -> None:
 def test_help_names_whole_numbers_n_and_the_exit_codes(command: str) -> None:
     text = ncdiag(command, "--help").stdout
     assert "INTEGER" not in text and "Exit code: 0" in " ".join(text.split())
+
+
+@pytest.mark.parametrize("arguments", [("playbook", "run"), ("reach",), ("plan", "--gpus", "X9x8", ".")])
+def test_errors_are_broken_where_the_terminal_ends_and_stay_whole_elsewhere(arguments: tuple[str, ...]) -> None:
+    ours, theirs = os.openpty()
+    whole = ncdiag(*arguments, env={"COLUMNS": "60"})
+    seen = subprocess.run(
+        [sys.executable, "-m", "ncdiag", *arguments],
+        check=False,
+        stderr=theirs,
+        timeout=120,
+        env={**os.environ, "PYTHONPATH": str(TREE.parent.parent.parent), "COLUMNS": "60"},
+    )
+    os.close(theirs)
+    narrow = os.read(ours, 1 << 16).decode().replace("\r\n", "\n")
+    os.close(ours)
+    assert seen.returncode == whole.returncode == 2
+    assert max(map(len, narrow.splitlines())) <= 60 < max(map(len, whole.stderr.splitlines()))
+    assert narrow.split() == whole.stderr.split(), "nothing is lost"
