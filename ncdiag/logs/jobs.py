@@ -73,6 +73,7 @@ def _part(facts: NcclFacts, sources: set[str]) -> NcclFacts:
             for comm in facts.communicators
             if any(rank.process in new for rank in comm.ranks)
         ],
+        unplaced=[_moved(rank, new[rank.process]) for rank in facts.unplaced if rank.process in new],
         events=[
             event if event.process is None else _moved(event, new[event.process])
             for event in facts.events

@@ -7,11 +7,11 @@ from typing import Dict, List, Optional, Tuple
 
 from ncdiag.nodeset import counted
 
-from . import communicators, culprits, events
+from . import communicators, culprits, events, transports
 from .event_log import EventLog
-from .log_facts import Event, NcclFacts, Source
+from .log_facts import Event, NcclFacts, Rank, Source
 from .log_state import DESTROYED, Counters, ProcessState, Profile, RankState, Thread
-from .transports import Seen
+from .transports import Said, Seen
 
 Banner = Tuple[str, str, Optional[str]]  # source, version, CUDA
 
@@ -47,8 +47,20 @@ def facts(processes: List[ProcessState], said: EventLog, sources: List[Source], 
     )
     return NcclFacts(
         [process.facts for process in processes], found, [event for event, _ in said.found], sources, versions, said.left_out,
-        _notes(sources, processes),
+        _unplaced(processes), _notes(sources, processes),
     )  # fmt: skip
+
+
+def _unplaced(processes: List[ProcessState]) -> List[Rank]:
+    """The ranks of channel lines that stand without any initialisation, as in a part of a log."""
+    found: List[Rank] = []
+    for index, process in enumerate(processes):
+        by_rank: Dict[int, List[Said]] = {}
+        for said in [] if process.ranks else process.unowned:
+            by_rank.setdefault(said[0][0], []).append(said)
+        for number, lines in sorted(by_rank.items()):
+            found.append(Rank(number, index, node=process.facts.host, links=transports.links(lines)))
+    return found
 
 
 def _adopt_versions(processes: List[ProcessState], banners: List[Banner]) -> None:
@@ -91,6 +103,7 @@ def _hand_out(process: ProcessState, links: Counters, preferred: Optional[RankSt
         rank, count = _rank_of(process, process.seen_links[tail][0], preferred), next(said)
         if rank is None:
             process.unplaced += count
+            process.unowned.append((process.seen_links[tail][0], process.seen_links[tail][1], count))
             continue
         goes = rank.late if rank.complete and rank is not preferred else rank.links
         goes[tail] = itertools.count(count + (next(goes[tail]) if tail in goes else 0))

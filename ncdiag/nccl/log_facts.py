@@ -230,6 +230,9 @@ class NcclFacts:
     sources: List[Source] = field(default_factory=list)
     versions: List[str] = field(default_factory=list)
     events_left_out: int = 0
+    unplaced: List[Rank] = field(
+        default_factory=list
+    )  # who speaks in channel lines of processes whose initialisation this log does not hold: rank, process, node and links only
     notes: List[str] = field(
         default_factory=list
     )  # what limits this reading: folded lines, cut lines, missing subsystems

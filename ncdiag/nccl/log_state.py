@@ -157,6 +157,7 @@ class ProcessState:
         self.seen_links: Dict[bytes, Tuple[Seen, At]] = {}  # tail of a channel line -> what it says, its first line
         self.strangers: Counters = {}  # channel lines of another rank number than the thread's: a later communicator connects there
         self.unplaced = 0  # channel lines that are of no rank, at the end
+        self.unowned: List[Said] = []  # these lines
         self.loose: List[Tuple[Counters, Optional[RankState]]] = []  # channel lines, and the rank they may be of
 
     def mark(self, seen: int) -> None:

@@ -55,6 +55,36 @@ def gdr(look: Look) -> Iterator[Signal]:
                 order=order,
             )
             return
+    yield from _in_part(look)
+
+
+def _in_part(look: Look) -> Iterator[Signal]:
+    """The same of channels whose initialisation was not kept, as `grep Channel` leaves them. Whether others send with it shows only in the same direction:
+    what is received may use GPUDirect where what is sent does not."""
+    ranks = [rank for rank in look.facts.unplaced if rank.node and any(map(_rdma, rank.links))]
+    used = {link.direction for rank in ranks for link in rank.links if link.gdr}
+    with_gdr = {rank.node for rank in ranks for link in rank.links if link.gdr}
+    bare = [
+        (rank.node, link)
+        for rank in ranks
+        for link in rank.links
+        if _rdma(link) and rank.node not in with_gdr and link.direction in (used or ("receive",))
+    ]
+    if not bare:
+        return
+    evidence, order = look.at(bare[0][1].at)
+    hosts = sorted({node or "" for node, _ in bare})
+    yield Signal(
+        "gdr-disabled",
+        Says.STRONG,
+        f"{', '.join(hosts[:6])} uses RDMA without GPUDirect, the other nodes with it"
+        if with_gdr
+        else "RDMA between the nodes runs without GPUDirect (no channel says GDRDMA)",
+        evidence,
+        {"node": hosts[0]} if with_gdr else {},
+        condition=True,
+        order=order,
+    )
 
 
 def _hosts(look: Look, comm: Communicator, gdr: bool) -> set[str]:
