@@ -125,7 +125,7 @@ def judge(snapshot: Snapshot) -> Iterator[Finding]:
                 observed={"synchronised": facts["synchronised"], "max_error_s": facts["max_error_s"]},
                 expected={"max_error_s": MAX_ERROR_S},
                 cause="clock-skew",
-                remedy="start one on the host (systemctl enable --now chronyd), see that it reaches its servers (chronyc sources); compare `date` on the nodes",
+                remedy="start one on the host (systemctl enable --now chronyd, on Debian and Ubuntu chrony), see that it reaches its servers (chronyc sources); compare `date` on the nodes",
             )
 
 

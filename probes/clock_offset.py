@@ -83,7 +83,7 @@ def _many(close: Dict[str, Measured]) -> Iterator[Finding]:
         )
 
 
-_REMEDY = "set it by the same time servers as the others: systemctl enable --now chronyd; chronyc makestep (with no job on the node)"
+_REMEDY = "set it by the same time servers as the others: systemctl enable --now chronyd, on Debian and Ubuntu chrony; chronyc makestep (with no job on the node)"
 
 
 def _agree(close: Dict[str, Measured], apart: float, error: float) -> Finding:
