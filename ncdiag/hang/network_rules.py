@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, Dict, Iterator, List, Set, Tuple
 
 from ncdiag.hang.addresses import Dial, Picture, split
-from ncdiag.hang.claims import LIKELY, POSSIBLE, SURE, Claim, chosen, claim, names
-from ncdiag.hang.scene import Scene
+from ncdiag.hang.claims import LIKELY, POSSIBLE, SURE, Claim, at_own_line, chosen, claim, names
+from ncdiag.hang.scene import Scene, View
 from ncdiag.hang.verdict import Wait
 from ncdiag.model import Evidence, Socket
 from ncdiag.nodeset import counted
@@ -172,6 +172,13 @@ def _unheard(socket: Socket, ends: Set[Tuple[str, str]]) -> bool:
     return socket.retransmits >= _TIMEOUTS
 
 
+def _of(view: View) -> str:
+    """`, which the name server 192.0.2.53:53 does not answer`; empty where that one is not seen."""
+    calls = [view.call, *(thread.get("call") or {} for thread in view.state.threads)]
+    asked = next((call["asks"][0] for call in calls if call.get("asks")), "")
+    return f", which the name server {asked} has not answered" if asked else ""
+
+
 def lookups(scene: Scene, picture: Picture) -> Iterator[Claim]:
     """A rank waits for the answer of a name server."""
     for view in scene.views:
@@ -179,7 +186,7 @@ def lookups(scene: Scene, picture: Picture) -> Iterator[Claim]:
             yield claim(
                 "dns-unresponsive",
                 LIKELY if view.verdict == "stuck" else POSSIBLE,
-                f"{view.name} waits for a name look-up",
+                f"{view.name} waits for a name look-up{at_own_line(view)}{_of(view)}",
                 [Evidence(f"stack of {view.name}", view.match.why.name if view.match.why else "dns")],
                 culprits=[view],
             )

@@ -8,8 +8,9 @@ from typing import Any, List, Mapping, Optional, Sequence, Set
 from ncdiag import stages
 from ncdiag.hang import activity
 from ncdiag.model import Cause, Frame, Progress, RankState
+from ncdiag.stages.match import Rule, first
 from ncdiag.stages.order import DISK, DNS, GPU, HUB, LOCK, ON_OTHERS, PEERS, PIPE, SLEEP, SOCKET, STORE, TYPED, WORKERS
-from ncdiag.stages.waits import wait_of_kernel
+from ncdiag.stages.waits import name_lookup, wait_of_kernel
 
 MANAGERS = ("api-server", "engine-core", "headless", "launcher")
 """Roles that only wait for their workers; they are no ranks of the group."""
@@ -124,6 +125,8 @@ def look(state: RankState) -> View:
     waiting = (PIPE if match.waiting == DISK and any(word in state.wchan for word in _FIFO) else match.waiting) or (
         _wait_of_call(state) if match.thread is None else wait_of_kernel("", _call(state, match).get("name", ""))
     )
+    if _asks(state, match):
+        waiting = DNS
     if match.stage == "unknown":
         logged = stages.stage_of_log(state.log_tail)
         if logged:
@@ -131,6 +134,16 @@ def look(state: RankState) -> View:
     return View(state, match, waiting, what_state(state, match, waiting), state.rank)
 
 
+def _asks(state: RankState, match: stages.StageMatch) -> bool:
+    """Whether it waits for a name server, by the call that it is in; where its main thread waits for anything at all, also one of its executor. What
+    another thread asks for, as one that reports usage, holds nobody up."""
+    if _call(state, match).get("asks"):
+        return True
+    works = [stages.frames_of(thread) for thread in state.threads] if match.waiting is None else []
+    return any(name_lookup(stack) and first(_EXECUTOR, stack) for stack in works)
+
+
+_EXECUTOR = (Rule("program", None, ("_worker@concurrent/futures/thread.py",)),)
 _FIFO = ("wait_for_partner", "fifo_open")
 """To open a FIFO waits for somebody who opens its other end."""
 

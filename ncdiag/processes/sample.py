@@ -254,7 +254,7 @@ class Sampler:
             thread["state"] = facts.threads.get(thread["tid"], "")
             if not thread["main"] and thread["tid"] is not None:
                 thread["call"] = calls.read(self._host, state.pid, thread["tid"])
-                thread["call"].pop("descriptors", None)
+                standing.tell_asks(self._host, state.pid, thread["call"], thread["call"].pop("descriptors", ()))
         if state.progress is not None and not helpers.waits(state):
             state.progress.children_bytes = 0
         state.child_places = [] if self._late(look) else helpers.places(self._host, look)

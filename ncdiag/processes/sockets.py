@@ -128,6 +128,27 @@ def of(host: Host, pid: int, descriptors: Iterable[int], tables: Tables) -> list
     return found
 
 
+DOMAIN = 53
+"""The port of name servers."""
+
+
+def name_servers(host: Host, pid: int, descriptors: Iterable[int]) -> list[str]:
+    """The name servers (`address:port`) to which some descriptors of `pid` lead by UDP (/proc/PID/net/udp and udp6, in the form of tcp)."""
+    found = []
+    try:
+        inodes = {
+            int(match.group(1)) for fd in descriptors if (match := _INODE.match(host.link(f"/proc/{pid}/fd/{fd}")))
+        }
+        for name in ("udp", "udp6") if inodes else ():
+            table = parse_table(host.read_bytes(f"/proc/{pid}/net/{name}", TABLE_LIMIT).decode("ascii", "replace"))
+            found += [
+                table[inode].remote for inode in inodes & table.keys() if table[inode].remote.endswith(f":{DOMAIN}")
+            ]
+    except HostError:
+        pass
+    return sorted(found)
+
+
 def compare(pid: int, before: list[Socket], first: Tables, tables: Tables) -> None:
     """Says of each of the sockets that `pid` had in the `first` tables whether it moved, and how much; one that has gone did."""
     try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Any, Dict
+from typing import Any, Dict, Sequence
 
 from ncdiag.host import Host
 from ncdiag.model import RankState
@@ -23,11 +23,20 @@ def tell_call(host: Host, look: Look, tables: sockets.Tables) -> None:
         call["source"] = _named(pipes.source(host, state.pid, descriptors[0]), descriptors[0])
     if call.get("name") == "write" and descriptors:
         call["sink"] = _named(pipes.reader(host, state.pid, descriptors[0]), descriptors[0])
+    tell_asks(host, state.pid, call, descriptors)
     at = sockets.of(host, state.pid, descriptors, tables) if descriptors else []
     if any(socket.state == "LISTEN" for socket in at):
         call["listens"] = [socket.local for socket in at if socket.state == "LISTEN"]
     if any(socket.state != "LISTEN" for socket in at):
         call["hears"] = [[socket.local, socket.remote] for socket in at if socket.state != "LISTEN"]
+
+
+def tell_asks(host: Host, pid: int, call: Dict[str, Any], descriptors: Sequence[int]) -> None:
+    """Fills `asks` of a call: the name servers of whose answers it waits, as the resolver of the C library does."""
+    if call.get("name") in ("poll", "ppoll") and 0 < len(descriptors) <= 2:
+        servers = sockets.name_servers(host, pid, descriptors)
+        if servers:
+            call["asks"] = servers
 
 
 def _named(end: Dict[str, Any], descriptor: int) -> Dict[str, Any]:

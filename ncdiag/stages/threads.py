@@ -195,8 +195,12 @@ def since_fork(stack: Sequence[Frame]) -> Sequence[Frame]:
     return stack
 
 
+_NATIVE = (".c", ".cc", ".cpp", ".cu", ".cuh", ".h", ".hpp")
+"""Of frames that a dump of text does not call native."""
+
+
 def is_user(frame: Frame) -> bool:
     """Whether it is code of the program itself: no library, no interpreter, no native frame."""
-    if frame.native or ".so" in frame.file or not frame.file:
+    if frame.native or ".so" in frame.file or not frame.file or frame.file.endswith(_NATIVE):
         return False
     return not _LIBRARY.search(frame.file) and not frame.file.endswith(_STDLIB)

@@ -12,7 +12,7 @@ import pytest
 
 from ncdiag.host import Host
 from ncdiag.model import Socket
-from ncdiag.processes.sockets import Tables, parse_table, read
+from ncdiag.processes.sockets import Tables, name_servers, parse_table, read
 
 HEAD = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
 
@@ -77,3 +77,14 @@ def test_sockets_in_another_network_namespace() -> None:
     finally:
         program.kill()
         program.communicate()
+
+
+def test_name_servers_that_are_asked_by_udp() -> None:
+    with (
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asks,
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as no,
+    ):
+        asks.connect(("127.0.0.1", 53))
+        no.connect(("127.0.0.1", 5353))
+        told = [name_servers(Host(), os.getpid(), [one.fileno()]) for one in (asks, no)]
+    assert told == [["127.0.0.1:53"], []]

@@ -92,6 +92,14 @@ def name():
     socket.getaddrinfo("trainer-0.invalid", 80)
 
 
+def name_in_a_loop():
+    async def work():
+        await asyncio.get_running_loop().getaddrinfo("trainer-0.invalid", 80)
+
+    group.here()
+    asyncio.run(work())
+
+
 def slow():
     group.here()
     with open(group.PLACE / "shard.bin", "wb+", buffering=0) as shard:
