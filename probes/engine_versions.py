@@ -138,8 +138,30 @@ def _differences(nodes: Dict[str, Facts]) -> Iterator[Finding]:
                 remedy="install the same %s everywhere (one container image for all nodes is the surest way)" % name,
                 package=name,
             )
-    if same:
+    patches = list(_patches(with_engine))
+    yield from patches
+    if same and not patches:
         yield ok("%d nodes have the same engine packages" % len(with_engine), source="package metadata")
+
+
+def _patches(nodes: Dict[str, Facts]) -> Iterator[Finding]:
+    """Ray's check at join compares Python to the patch version, unless it is told otherwise; nobody else minds."""
+    ray = {node: facts["python_version"] for node, facts in nodes.items() if "ray" in facts["packages"]}
+    difference = split(ray) if len({_minor(version) for version in ray.values()}) == 1 else None
+    if difference is None:
+        return
+    for value, outliers in difference.outliers.items():
+        yield warn(
+            "python is %s on %s; %s: Ray lets nodes join with the same patch version only"
+            % (value, fold(outliers), difference.others(value)),
+            outliers[0] if len(outliers) == 1 else None,
+            source="package metadata",
+            observed=value,
+            expected=difference.common,
+            cause="ray-version-mismatch",
+            remedy="install the same Python everywhere (one container image for all nodes is the surest way), or export RAY_DEFAULT_PYTHON_VERSION_MATCH_LEVEL=minor on all nodes before ray start; without Ray it does not matter",
+            package="python",
+        )
 
 
 def _minor(version: Optional[str]) -> Optional[str]:

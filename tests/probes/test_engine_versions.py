@@ -90,6 +90,19 @@ def test_python_minor_counts_and_patch_does_not() -> None:
     )
 
 
+def test_ray_minds_the_patch_version_of_python() -> None:
+    """As Ray 2.60 itself: `check_version_info` compares all three numbers unless the level is `minor`."""
+    same = facts("3.10.21", ray="2.60.0")
+    findings = judged("engine-versions", {"a": same, "b": same, "c": facts("3.10.19", ray="2.60.0")})
+    warned = [finding for finding in findings if finding.status.value == "warn"]
+    assert [(one.where, one.cause, one.observed, one.expected) for one in warned] == [
+        ({"node": "c", "package": "python"}, "ray-version-mismatch", "3.10.19", "3.10.21")
+    ]
+    assert not any("same engine packages" in finding.summary for finding in findings)
+    without = judged("engine-versions", {"a": facts("3.10.21", vllm="1"), "b": facts("3.10.19", vllm="1")})
+    assert "warn" not in statuses(without)
+
+
 def test_a_process_that_is_no_python_is_told_as_that(tmp_path: Path) -> None:
     sleep = shutil.which("sleep")
     assert sleep
