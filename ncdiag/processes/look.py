@@ -40,7 +40,7 @@ class Look:
     kernel: kernel.KernelFacts = field(default_factory=kernel.KernelFacts)
     counters: progress.Counters | None = None
     still_s: dict[int, float] = field(default_factory=dict)
-    """Thread id -> seconds in which it has not run, before anything was read of it."""
+    """Thread id -> seconds in which it has not run, before it was paused: the main thread's, and those of threads in code of the program."""
     at: float = 0.0
     """`time.monotonic()` of `turns`."""
     turns: dict[int, int] = field(default_factory=dict)

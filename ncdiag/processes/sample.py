@@ -89,7 +89,7 @@ class Sampler:
                 pulse.turns(self._host, pid),
                 calls.read(self._host, pid),
             )
-            look.still_s = pulse.still_s(self._host, pid, look.turns)
+            look.still_s = pulse.still_s(self._host, pid, look.turns.keys() & {pid})
             self._sockets(look, tables)
             look.gpu_bytes = self._gpu(look, found)
         self.logs = logs.read(self._host, self.looks)
@@ -174,10 +174,14 @@ class Sampler:
         return found
 
     def _may_wake(self, look: Look) -> None:
-        """Before its first pause: a thread that ran by itself since the beginning has not been still for so long."""
+        """Before its first pause: a thread that ran by itself since the beginning has not been still for so long; those in code of the program are known
+        by now, where its stacks were read without one."""
         if not look.paused:
             rested = pulse.slept(look.turns, pulse.turns(self._host, look.state.pid))
-            look.still_s = {tid: seconds for tid, seconds in look.still_s.items() if tid in rested}
+            more = pulse.still_s(
+                self._host, look.state.pid, rested & (standing.own_threads(look) - look.still_s.keys())
+            )
+            look.still_s = {tid: seconds for tid, seconds in {**more, **look.still_s}.items() if tid in rested}
 
     def _read_native(self, look: Look) -> None:
         if self._late(look):

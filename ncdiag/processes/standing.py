@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Any, Dict, Sequence
+from typing import Any, Dict, Sequence, Set
 
 from ncdiag.host import Host
 from ncdiag.model import RankState
@@ -65,14 +65,19 @@ def _now(host: Host, look: Look) -> Dict[str, Any]:
     return first
 
 
+def own_threads(look: Look) -> Set[int]:
+    """Its main thread, and those that are in code of the program; empty before its stacks were read."""
+    threads = look.first.threads
+    return {thread["tid"] for thread in threads if thread["main"] or any(map(is_user, frames_of(thread)))}
+
+
 def tell_still(host: Host, look: Look) -> None:
     """Fills `RankState.still_s` and `asleep_s` at the end of the window: for how long neither its main thread nor one in code of the program has run."""
-    state = look.state
-    own = [thread["tid"] for thread in look.first.threads if thread["main"] or any(map(is_user, frames_of(thread)))]
+    state, own = look.state, own_threads(look)
     turns = pulse.turns(host, state.pid)
     rested, still = pulse.slept(look.turns, turns), pulse.still_s(host, state.pid, turns.keys() & own)
     if own and rested.issuperset(own):
         state.asleep_s = round(time.monotonic() - look.at, 1)
         if look.paused:  # that was our doing
             still = {tid: seconds for tid, seconds in look.still_s.items() if tid in own}
-    state.still_s = min(still.values()) if own and len(still) == len(set(own)) else None
+    state.still_s = min(still.values()) if own and len(still) == len(own) else None
