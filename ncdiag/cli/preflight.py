@@ -11,7 +11,7 @@ import click
 from ncdiag.check import check
 from ncdiag.cli.gather import choose_probes, gather, live_nodes, reach
 from ncdiag.cli.options import FORMATS, fail_on_option, node_options, output_options, plan_of, plan_options
-from ncdiag.cli.reach import reach_options
+from ncdiag.cli.reach import budget_option
 from ncdiag.cli.showing import write_findings
 from ncdiag.reach.members import WANTED, Wanted
 from ncdiag.registry import ProbeSet
@@ -26,7 +26,7 @@ from ncdiag.sizing import fits
 @click.option(
     "--reach", "active", is_flag=True, help="Also test who reaches whom (see ncdiag reach): loads the network a little."
 )
-@reach_options[1]
+@budget_option("With --reach: ")
 @click.option("--all", "show_all", is_flag=True, help="Show what is ok or does not apply, too.")
 @click.pass_obj
 def command(

@@ -16,20 +16,27 @@ from ncdiag.fleet.names import expand
 from ncdiag.model import Plan
 from ncdiag.reach.members import WANTED, Wanted
 
+
+def budget_option(where: str = "") -> Any:
+    """`where`: what has to be given for it to count."""
+    every = "all pairs are tested where they fit, else a choice that crosses every border."
+    return click.option(
+        "--budget",
+        "budget_s",
+        type=Seconds(min=2.5),
+        default=60.0,
+        show_default=True,
+        help=f"{where}{'s' if where else 'S'}econds of testing for each interface; {every}",
+    )
+
+
 reach_options = [
     click.option(
         "--interface",
         metavar="NAME",
         help="Test this interface instead of those that NCCL, gloo, vLLM and Ray will take.",
     ),
-    click.option(
-        "--budget",
-        "budget_s",
-        type=Seconds(min=2.5),
-        default=60.0,
-        show_default=True,
-        help="Seconds of testing for each interface; all pairs are tested where they fit, else a choice that crosses every border.",
-    ),
+    budget_option(),
     click.option(
         "--pairs",
         type=click.Choice(["budget", "all"]),
