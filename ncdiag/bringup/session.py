@@ -27,6 +27,7 @@ from ncdiag.bringup.start import Child, StartError
 from ncdiag.bringup.timeline import Timeline
 from ncdiag.bringup.watch import Watch
 from ncdiag.fleet import FleetError
+from ncdiag.hang.claims import at_own_line, names
 from ncdiag.hang.content import DumpContent
 from ncdiag.hang.scene import View
 from ncdiag.hang.verdict import Verdict
@@ -257,6 +258,13 @@ class Session:
 
     def rests(self, at_s: float, quiet_s: float, why: str) -> None:
         self.screen.say(f"ncdiag {at_s:6.1f} s  nothing has moved for {quiet_s:.0f} s, and that is no stall: {why}")
+
+    def computes(self, at_s: float, picture: Picture) -> None:
+        who = picture.computing
+        self.screen.say(
+            f"ncdiag {at_s:6.1f} s  for {picture.computing_s:.0f} s nothing has moved but the CPU of {names(who)}{at_own_line(who[0])}, and "
+            f"others wait: an endless loop or a very long calculation, which is called no stall; look closer with: ncdiag hang-dump {who[0].state.pid}"
+        )
 
     def moves_again(self, at_s: float, after_s: float) -> None:
         self.screen.say(f"ncdiag {at_s:6.1f} s  it moves again")

@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from ncdiag import stages
+from ncdiag.hang import activity
 from ncdiag.hang.scene import View, look
 from ncdiag.model import RankState
 
 SURE_LOOKS = 2
 """Looks in a row that must show a stopped or ended process before it counts without waiting for the rest."""
+COMPUTES_TIMES = 5
+"""How many times the time of a stall nothing but a rank's CPU may move, while others wait, before that is said. It is no stall: a long sum looks the same."""
 Key = tuple[str, int]
 """(node, pid)."""
 
@@ -25,6 +29,10 @@ class Picture:
     """Processes whose stage is another one than before."""
     quiet_s: float = 0.0
     """How long nothing has moved."""
+    computing: list[View] = field(default_factory=list)
+    """Those of whom nothing moves but the CPU, where others wait and nobody else moves."""
+    computing_s: float = 0.0
+    """How long it has been so."""
 
 
 def is_missed(view: View) -> bool:
@@ -32,6 +40,20 @@ def is_missed(view: View) -> bool:
     return (
         view.verdict == "dead" and view.state.below is None and (view.state.role != "script" or view.rank is not None)
     )
+
+
+def only_compute(views: Sequence[View]) -> list[View]:
+    """Those that move, where nothing of any of them moves but the CPU, in code of the program, and others wait for somebody; else nobody."""
+    moving = [view for view in views if view.verdict == "progressing"]
+    waits = any(view.witness and view.stage != "ready" for view in views if view.rank is not None)
+    return moving if waits and all(map(_only_computes, moving)) else []
+
+
+def _only_computes(view: View) -> bool:
+    progress = view.state.progress
+    if progress is None or stages.stage(view.stage).works or activity.moves_data(progress):
+        return False
+    return activity.busy(progress) and progress.children_cpu_s < activity.BUSY * progress.window_s
 
 
 def key(state: RankState) -> Key:
@@ -43,7 +65,7 @@ class Stall:
 
     def __init__(self, after_s: float, now: float) -> None:
         self.after_s = after_s
-        self.moved_at = now
+        self.moved_at = self._worked_at = now
         self._stages: dict[Key, str] = {}
         self._halted: dict[Key, int] = {}
         self._next_s = after_s
@@ -66,7 +88,11 @@ class Stall:
             self._next_s = self.after_s
         self._stages = stages
         self._count(views)
-        return Picture(views, moved, changed, now - self.moved_at)
+        computing = only_compute(views)
+        if changed or not computing:
+            self._worked_at = now
+        self._worked_at = max(self._worked_at, news_at)
+        return Picture(views, moved, changed, now - self.moved_at, computing, now - self._worked_at)
 
     def _count(self, views: Sequence[View]) -> None:
         halted = {key(view.state) for view in views if view.verdict == "stopped" or is_missed(view)}
@@ -81,6 +107,10 @@ class Stall:
     def suspects(self) -> bool:
         """Whether the last look showed a stopped or ended process that is not sure yet."""
         return any(times < SURE_LOOKS for times in self._halted.values())
+
+    def computes_long(self, picture: Picture) -> bool:
+        """Whether a calculation without an end is a thing to look for."""
+        return picture.computing_s >= COMPUTES_TIMES * self.after_s
 
     def due(self, now: float) -> bool:
         """Whether it is time for a full look: the first after `after_s`, later ones at doubling distances for as long as nothing moves."""

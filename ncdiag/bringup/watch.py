@@ -17,6 +17,7 @@ from ncdiag.bringup.seen import Seen, ends
 from ncdiag.bringup.stall import Picture, Stall, is_missed, key, signature
 from ncdiag.bringup.summary import summarise
 from ncdiag.bringup.timeline import Timeline
+from ncdiag.hang.claims import names
 from ncdiag.hang.scene import View
 from ncdiag.hang.settled import settled
 from ncdiag.hang.verdict import Verdict
@@ -58,7 +59,7 @@ class Watch:
         """Set from outside (a signal): the watch ends at the next chance."""
         self._seen = Seen()
         self._said: tuple[object, ...] | None = None
-        self._rest = ""
+        self._rest, self._computes = "", False
         self._left = self._exit_seen = self.was_up = False
         self._halted: set[object] = set()
         self._asker: ready.Asker | None = None
@@ -126,7 +127,16 @@ class Watch:
         picture = self.stall.see(now, self.states, now if no_engine.moves(self.answers) else self.output.news_at)
         self.timeline.see(self.at_s, picture.views, ends(self.answers, self.at_s))
         self.voice.show(self.at_s, picture, self.timeline, self.errors)
+        self._tell_of_computing(picture)
         return picture
+
+    def _tell_of_computing(self, picture: Picture) -> None:
+        """Said once, for as long as it is so."""
+        long = self.stall.computes_long(picture)
+        if long and not self._computes:
+            self.voice.computes(self.at_s, picture)
+            self.timeline.event(self.at_s, "computes", summary=names(picture.computing))
+        self._computes = long
 
     def _ask(self, full: bool) -> list[Mapping[str, Any]]:
         return list(self.eyes.look(full, {**self._extra(self.states), **self.limit.of_look(full)}))

@@ -278,10 +278,35 @@ RANKS = 'for rank in 0 1; do RANK=$rank WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTE
 def test_a_service_of_ranks_that_waits_for_requests_does_not_stall(tmp_path: Path, program: str, outcome: str) -> None:
     out = tmp_path / "r.json"
     limits = ["--no-preflight", "--stall-after", "4", "--on-stall", "stop", "--timeout", "18"]
-    done = ncdiag(*limits, "--format", "json", "-o", str(out), "--", "sh", "-c", RANKS, sys.executable, program)
+    ranks = RANKS.replace("29999", free_port())  # the other one of these may run at the same time
+    done = ncdiag(*limits, "--format", "json", "-o", str(out), "--", "sh", "-c", ranks, sys.executable, program)
     assert json.loads(out.read_text())["outcome"] == outcome, done.stderr
     said = "and that is no stall: rank 0 "
     assert (said in done.stderr) == (outcome == "timeout"), done.stderr
+
+
+LOOPS = """
+import os, socket, time
+if os.environ["RANK"] == "1":
+    with socket.create_server(("127.0.0.1", int(os.environ["MASTER_PORT"]))) as door:
+        peer = door.accept()[0]
+    while True: pass
+while True:
+    try:
+        with socket.create_connection(("127.0.0.1", int(os.environ["MASTER_PORT"]))) as first:
+            first.recv(1)
+    except ConnectionRefusedError:
+        time.sleep(0.1)
+"""
+
+
+def test_a_rank_that_only_computes_is_told_and_is_no_stall(tmp_path: Path) -> None:
+    out = tmp_path / "r.json"
+    limits = ["--no-preflight", "--stall-after", "2", "--on-stall", "stop", "--timeout", "20"]
+    ranks = RANKS.replace("29999", free_port())
+    done = ncdiag(*limits, "--format", "json", "-o", str(out), "--", "sh", "-c", ranks, sys.executable, LOOPS)
+    assert json.loads(out.read_text())["outcome"] == "timeout", done.stderr
+    assert done.stderr.count("nothing has moved but the CPU of rank 1 (") == 1, done.stderr
 
 
 def test_a_command_that_could_not_start_is_no_dead_rank() -> None:

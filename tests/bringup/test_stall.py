@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from ncdiag.bringup.stall import Stall
 from ncdiag.model import Frame, Progress, RankState
 
@@ -13,6 +15,7 @@ LOAD = [
     Frame("safetensors_weights_iterator", "vllm/model_executor/model_loader/weight_utils.py", 12),
     Frame("load_model", "vllm/v1/worker/gpu_worker.py", 5),
 ]
+OWN = [Frame("main", "/home/u/train.py", 7)]
 READY = [Frame("worker_busy_loop", "vllm/v1/executor/multiproc_executor.py", 9)]
 
 
@@ -86,3 +89,21 @@ def test_a_zombie_that_was_no_rank_is_nobody_s_loss() -> None:
         stall.see(2.0, [rank, ended], 0.0)
         assert bool(stall.halted) is halted
         stall.see(4.0, [rank], 0.0)
+
+
+@pytest.mark.parametrize(
+    ("own", "computes"),
+    [
+        (Progress(3.0, cpu_s=2.9, frames_changed=True), True),
+        (Progress(3.0, cpu_s=2.9, page_faults=900, frames_changed=True), False),
+        (Progress(3.0, cpu_s=2.9, frames_changed=True, children_cpu_s=2.0), False),
+        (Progress(3.0, rchar=9 << 20), False),
+    ],
+)
+def test_a_rank_that_only_computes_while_others_wait_is_no_stall_and_is_told(own: Progress, computes: bool) -> None:
+    stall = Stall(60, 0.0)
+    for second in range(0, 304, 3):
+        picture = stall.see(float(second), [state(OWN, progress=own), state(STORE, pid=2)], 0.0)
+        assert not stall.due(float(second))
+        assert stall.computes_long(picture) == (computes and second >= 300)
+    assert not stall.computes_long(stall.see(306.0, [state(OWN, progress=own), state(OWN, pid=2, progress=own)], 0.0))
