@@ -15,7 +15,9 @@ from ncdiag.logs.native import Native
 from ncdiag.logs.own_store import OwnStore
 from ncdiag.logs.pace import Pace
 from ncdiag.logs.pasted.gids import Gids
+from ncdiag.logs.pasted.heads import Heads
 from ncdiag.logs.pasted.limits import Limits
+from ncdiag.logs.pasted.memory_summary import MemorySummary
 from ncdiag.logs.pasted.models import Models
 from ncdiag.logs.pasted.optics import Optics
 from ncdiag.logs.pasted.paused import Paused
@@ -28,8 +30,10 @@ from ncdiag.logs.pasted.rank_table import RankTable
 from ncdiag.logs.pasted.ras import Ras
 from ncdiag.logs.pasted.ray_status import RayStatus
 from ncdiag.logs.pasted.services import Services
+from ncdiag.logs.pasted.shards import Shards
 from ncdiag.logs.pasted.smi import Apps, Smi
 from ncdiag.logs.pasted.system import FileSystems, Links, Processes
+from ncdiag.logs.pasted.topology_file import TopologyFile
 from ncdiag.logs.pasted.tunnels import Tunnels
 from ncdiag.logs.pasted.verbs import Verbs
 from ncdiag.logs.pasted.visible import Visible
@@ -69,6 +73,9 @@ class Readers:
     lasting: Lasting = field(default_factory=Lasting)
     own_store: OwnStore = field(default_factory=OwnStore)
     models: Models = field(default_factory=Models)
+    heads: Heads = field(default_factory=Heads)
+    memory_summary: MemorySummary = field(default_factory=MemorySummary)
+    shards: Shards = field(default_factory=Shards)
     placed_pods: PlacedPods = field(default_factory=PlacedPods)
     placed_containers: PlacedContainers = field(default_factory=PlacedContainers)
     others: tuple[Reader, ...] = field(
@@ -86,6 +93,7 @@ class Readers:
             Optics(),
             Tunnels(),
             LinkWidths(),
+            TopologyFile(),
             Paused(),
             Ras(),
         )
@@ -119,6 +127,9 @@ class Readers:
             self.lasting,
             self.own_store,
             self.models,
+            self.heads,
+            self.memory_summary,
+            self.shards,
             self.placed_pods,
             self.placed_containers,
             *self.others,

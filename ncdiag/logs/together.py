@@ -24,7 +24,16 @@ from ncdiag.logs.joint.left_over import left_over
 from ncdiag.logs.joint.other_programs import other_programs
 from ncdiag.logs.joint.outcome import fine, outcome
 from ncdiag.logs.joint.refused import refused
-from ncdiag.logs.joint.under_ray import dead_by_word, head_reached, no_driver, no_gpu, nobody_holds, raylet_found
+from ncdiag.logs.joint.sizes import undivided
+from ncdiag.logs.joint.under_ray import (
+    dead_by_word,
+    head_reached,
+    no_driver,
+    no_gpu,
+    nobody_holds,
+    raylet_found,
+    room_enough,
+)
 from ncdiag.logs.joint.waits import ended_while_waiting, limit_after_a_fault, waited_for_load, waited_for_work
 from ncdiag.logs.one_bridge import bridged
 from ncdiag.logs.own_store import own_stores
@@ -53,6 +62,7 @@ def refine(
     no_gpu(signals, ray)
     no_driver(signals, readers, ray)
     nobody_holds(signals, readers)
+    room_enough(signals, readers)
     some_devices(signals, facts)
     path_explained(signals)
     switched_off(signals, readers)
@@ -71,6 +81,7 @@ def refine(
     signals.extend(
         [*left_over(signals, readers), *waited_for_load(signals, readers), *waited_for_work(signals, readers)]
     )
+    signals.extend(undivided(readers))
     ends = list(both_ends(signals, facts, order))
     if ends:
         signals.extend(ends)

@@ -106,3 +106,78 @@ def test_an_address_of_a_bridge_as_a_nodes_own() -> None:
     for address in ("192.168.122.1", "172.17.0.1"):
         assert "node-ip-wrong-interface" in [cause.cause for cause in causes(f"VLLM_HOST_IP={address}", waits)]
     assert "node-ip-wrong-interface" not in [cause.cause for cause in causes("VLLM_HOST_IP=192.0.2.7", waits)]
+
+
+def test_a_gpu_without_work_may_have_a_slow_link() -> None:
+    command = "$ nvidia-smi --query-gpu=index,pstate,pcie.link.gen.current,pcie.link.gen.max,clocks_event_reasons.active --format=csv,noheader"
+    assert causes(command, "0, P0, 1, 5, 0x0000000000000000")[0].cause == "pcie-degraded"
+    assert "pcie-degraded" not in [cause.cause for cause in causes(command, "0, P0, 1, 5, 0x0000000000000001")]
+
+
+def test_a_device_that_fell_off_the_bus() -> None:
+    gpu = "cb:00.0 3D controller: NVIDIA Corporation GA100 [A100 SXM4 80GB] (rev {})"
+    card = "5e:00.0 Infiniband controller: Mellanox Technologies MT2910 Family [ConnectX-7] (rev ff)"
+    found = causes(gpu.format("ff"))
+    assert firsts(found) == ("gpu-hardware-fault", "likely") and found[0].where["device"] == "cb:00.0"
+    assert causes(card)[0].cause == "ib-link-or-hca-fault"
+    assert "gpu-hardware-fault" not in [cause.cause for cause in causes(gpu.format("a1"))]
+    lost = "Unable to determine the device handle for gpu 0000:CB:00.0: Unknown Error"
+    assert causes(lost)[0].cause == "gpu-hardware-fault"
+
+
+def sizes(host: str, *numbers: int) -> list[str]:
+    rows = [f"{number} model-0001{index}-of-00030.safetensors" for index, number in enumerate(numbers)]
+    return [f"{host}$ stat -c '%s %n' model-0001*.safetensors", *rows]
+
+
+def test_weight_files_of_two_hosts() -> None:
+    found = causes(*sizes("gx1", 4966188864, 4664134408, 4995584424), *sizes("gx2", 4966188864, 4664134408, 2147479552))
+    assert firsts(found) == ("weights-corrupt", "likely") and found[0].where == {"node": "gx2"}
+    assert "2147479552" in found[0].summary and "model-00012" in found[0].summary
+    listed = "-rw-r--r-- 1 svc svc {} Aug  1 10:00 model-00010-of-00030.safetensors"
+    whole = "-rw-r--r-- 1 svc svc 7 Aug  1 10:00 model-00011-of-00030.safetensors"
+    found = causes("gx1$ ls -l", listed.format(4966188864), whole, "gx2$ ls -l", listed.format(512), whole)
+    assert found[0].cause == "weights-corrupt"
+    for fine in (
+        [*sizes("gx1", 1, 2, 3), *sizes("gx2", 1, 2, 3)],
+        [*sizes("gx1", 1, 2, 3), *sizes("gx1", 1, 2, 2)],  # the same host, at another time
+        [*sizes("gx1", 1, 2, 3), *sizes("gx2", 4, 5, 6)],  # another model
+    ):
+        assert "weights-corrupt" not in [cause.cause for cause in causes(*fine)]
+
+
+def test_heads_that_do_not_divide() -> None:
+    config, arguments = '  "num_attention_heads": 28,', '["--model=/models/q","--tensor-parallel-size={}"]'
+    found = causes(config, arguments.format(8))
+    assert firsts(found) == ("tp-not-dividing", "likely") and "28" in found[0].summary and "2, 4, 7" in found[0].remedy
+    for lines in ([config, arguments.format(4)], [config], [config, arguments.format(8), "# Avg bus bandwidth : 90.1"]):
+        assert "tp-not-dividing" not in [cause.cause for cause in causes(*lines)]
+
+
+def summary(pieces: int, failures: int) -> list[str]:
+    return [
+        "|                  PyTorch CUDA memory summary, device ID 2                 |",
+        f"|            CUDA OOMs: {failures}            |        cudaMalloc retries: 57        |",
+        "| Allocated memory      |  47002 MiB |  59120 MiB | 812331 GiB | 812285 GiB |",
+        "| GPU reserved memory   |  78234 MiB |  78302 MiB |   1921 GiB |   1845 GiB |",
+        f"| Non-releasable memory |  {pieces} MiB |  31244 MiB | 904417 GiB | 904393 GiB |",
+        "|===========================================================================|",
+    ]
+
+
+def test_torchs_own_table_of_memory() -> None:
+    found = causes(*summary(31190, 1))
+    assert firsts(found) == ("gpu-memory-fragmented", "likely") and "30.5 of them" in found[0].summary
+    for calm in (summary(31190, 0), summary(900, 1)):
+        assert "gpu-memory-fragmented" not in [cause.cause for cause in causes(*calm)]
+
+
+def test_demands_that_wait_although_there_is_room() -> None:
+    table = [" 0.0/192.0 CPU", " {}/16.0 GPU", " {{'GPU': 1.0}} * {} (PACK): 1+ pending placement groups"]
+    inodes = ["Filesystem            Inodes    IUsed IFree IUse% Mounted on", "/dev/mapper/vg0-tmp 13107200 13107200     0  100% /tmp"]  # fmt: skip
+    full = [line.format(number) for line, number in zip(table, ("", "0.0", "16"), strict=True)]
+    assert causes(*full)[0].cause == "unresolved"
+    assert causes(*full, *inodes)[0].cause == "disk-full"
+    for used, wanted in (("4.0", "16"), ("0.0", "17")):
+        lines = [line.format(number) for line, number in zip(table, ("", used, wanted), strict=True)]
+        assert causes(*lines)[0].cause == "ray-resources-infeasible"

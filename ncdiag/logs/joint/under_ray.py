@@ -58,6 +58,21 @@ def nobody_holds(signals: Sequence[Signal], readers: Readers) -> None:
             signal.remedy = "start the driver on a node that gives Ray its GPUs; see how this one's `ray start` was called (--num-gpus, CUDA_VISIBLE_DEVICES)"
 
 
+def room_enough(signals: Sequence[Signal], readers: Readers) -> None:
+    """Ray has free what its demands ask for: that they wait has another reason."""
+    if not readers.ray_status.enough():
+        return
+    for signal in signals:
+        if (
+            signal.cause == "ray-resources-infeasible"
+            and signal.says is Says.STRONG
+            and "pending" in signal.evidence[0].text
+        ):
+            signal.cause, signal.says = "", Says.SYMPTOM
+            signal.summary = "demands of Ray wait, although the cluster has enough that nobody uses"
+            signal.candidates = ("node-ip-wrong-interface", "ray-resources-infeasible", "disk-full")
+
+
 def head_reached(signals: Sequence[Signal], readers: Readers) -> None:
     """A head that was not there yet and was reached a moment later."""
     for signal in signals:

@@ -35,10 +35,17 @@ _REASONS = {
 """Bits of that mask that hold a clock down; rest, a chosen clock and the power limit do not count. Source: NVML, nvmlClocksEventReasons."""
 
 
+_IDLE = 0x1  # nothing runs on the GPU
+
+
+def _bits(mask: str) -> int:
+    """A mask as a number; 0 where it is none."""
+    return int(mask, 16) if re.fullmatch(r"0x[0-9a-fA-F]{1,16}", mask) else 0
+
+
 def _reasons(mask: str) -> str:
     """The reasons in a mask, "" for none."""
-    number = int(mask, 16) if re.fullmatch(r"0x[0-9a-fA-F]{1,16}", mask) else 0
-    return ", ".join(name for bit, name in _REASONS.items() if number & bit)
+    return ", ".join(name for bit, name in _REASONS.items() if _bits(mask) & bit)
 
 
 REST_MHZ = 600
@@ -116,6 +123,9 @@ class Query:
                     and row.get("pstate", "P8") not in ("P0", "P1", "P2")
                 )
                 clock = _number(row.get("clocks.current.sm") or row.get("clocks.sm") or row.get("clocks.gr") or "")
+                mask = next((value for name, value in row.items() if _MASKED.match(name)), "")
+                if kind == "gen" and _bits(mask) & _IDLE:
+                    continue
                 if idle and ("pstate" in row or (clock is not None and clock < REST_MHZ)):
                     continue  # at rest, as it should be
                 unit = "lanes wide" if kind == "width" else "generations"

@@ -54,15 +54,18 @@ class RayStatus:
         """Where the last table says that the cluster has GPUs, and nobody uses one."""
         return self.gpus() if self._used.get("GPU") == 0 else None
 
+    def enough(self) -> bool:
+        """Whether the cluster has free what every demand asks for, as far as the last table says."""
+        free = {name: total - self._used.get(name, total) for name, (total, _) in self._totals.items()}
+        wanted = [self._need(line) for line in self._demands]
+        return bool(wanted) and all(
+            name in free and amount <= free[name] for need in wanted for name, amount in need.items() if amount
+        )
+
     def short(self) -> tuple[str, str, list[Evidence]] | None:
         """Which resource no waiting for others brings: `(name, sentence, lines)`."""
         for line in self._demands:
-            need = {"CPU": 0.0, "GPU": 0.0}
-            match = _DEMAND.match(line.text)
-            for bundle in _BUNDLE.finditer(match["bundles"] if match else ""):
-                for part in _NEED.finditer(bundle["what"]):
-                    need[part["name"]] += float(part["n"]) * int(bundle["times"] or 1)
-            for name, wanted in need.items():
+            for name, wanted in self._need(line).items():
                 total, at = self._totals.get(name, (wanted, line))
                 if wanted > total:
                     sentence = (
@@ -70,3 +73,13 @@ class RayStatus:
                     )
                     return name, sentence, [line.evidence(), at.evidence()]
         return None
+
+    @staticmethod
+    def _need(line: Line) -> dict[str, float]:
+        """What the bundles of a demand ask for together."""
+        need = {"CPU": 0.0, "GPU": 0.0}
+        match = _DEMAND.match(line.text)
+        for bundle in _BUNDLE.finditer(match["bundles"] if match else ""):
+            for part in _NEED.finditer(bundle["what"]):
+                need[part["name"]] += float(part["n"]) * int(bundle["times"] or 1)
+        return need

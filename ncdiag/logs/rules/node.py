@@ -53,6 +53,11 @@ RULES = (
     rule("p2p-broken", Says.STRONG, ("IO_PAGE_FAULT", "DMAR: [DMA", "DMAR:[DMA", "AMD-Vi: Event", "DMAR: DRHD: handling fault"), "the IOMMU blocks device memory accesses (peer traffic)", r"(?i)fault|IO_PAGE_FAULT", remedy="iommu=pt (or off) and ACS off on the bridges between the GPUs; or NCCL_P2P_DISABLE=1"),
     rule("p2p-broken", Says.STRONG, ("simpleP2P", "Verification error @ element", "Two or more GPUs with Peer-to-Peer access capability are required"), "the peer-to-peer test fails", r"(?i)fail|Verification error|required"),
     rule("p2p-broken", Says.HINT, ("P2P is disabled between connected GPUs",), "the driver says that GPUs {a} and {b} cannot use P2P", r"GPUs (?P<a>\d+) and (?P<b>\d+)", condition=True),
+    rule("gpu-hardware-fault", Says.STRONG, "(rev ff)", "GPU {device} no longer answers on PCIe: it fell off the bus", r"^\s*(?P<device>(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f]) (?:3D|VGA)\b.*NVIDIA",
+         remedy="power-cycle the node (a reset of the GPU does not reach it); if it comes back, look at its Xids and the slot, else replace it"),
+    rule("gpu-hardware-fault", Says.STRONG, "Unable to determine the device handle for", "the driver does not reach GPU {device}", r"(?i)device handle for gpu\s*\d*:?\s*(?P<device>[0-9a-f:.]{7,16}): (?:Unknown Error|GPU is lost)"),
+    rule("ib-link-or-hca-fault", Says.STRONG, "(rev ff)", "adapter {device} no longer answers on PCIe: it fell off the bus", r"^\s*(?P<device>(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f]) (?:Infiniband|InfiniBand|Ethernet)\b",
+         remedy="power-cycle the node; if it comes back, look at the kernel's log and the slot, else replace it"),
     rule("p2p-broken", Says.HINT, ("ACSCtl:",), "ACS redirects peer traffic on a PCIe bridge", r"ACSCtl:.*(?:ReqRedir\+|CmpltRedir\+)", condition=True, candidates=("gdr-disabled",), remedy="clear ACS on the bridges between GPUs and NICs (bare metal): setpci -s BRIDGE ECAP_ACS+0x6.w=0000"),
     # --- NVLink switch
     rule("nvls-multicast-failure", Says.NAMED, ("Failed to bind NVLink SHARP", "all the NVSwitch multicast resources", "cuMulticastCreate", "cuMulticastBindMem", "cuMulticastAddDevice", "cuMulticastBindAddr", "failed to allocated resource to the multicast team"),
