@@ -16,6 +16,7 @@ from ncdiag.logs.own_store import OwnStore
 from ncdiag.logs.pace import Pace
 from ncdiag.logs.pasted.gids import Gids
 from ncdiag.logs.pasted.heads import Heads
+from ncdiag.logs.pasted.lanes import Lanes
 from ncdiag.logs.pasted.limits import Limits
 from ncdiag.logs.pasted.memory_summary import MemorySummary
 from ncdiag.logs.pasted.models import Models
@@ -93,6 +94,7 @@ class Readers:
             Optics(),
             Tunnels(),
             LinkWidths(),
+            Lanes(),
             TopologyFile(),
             Paused(),
             Ras(),
