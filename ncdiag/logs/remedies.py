@@ -90,12 +90,14 @@ _INFO = "the log of every rank with NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,BOOTS
 _FACTS = "ncdiag collect on every node (interfaces, RDMA ports, GIDs, limits, driver)"
 _NODES = "the logs of the other nodes from their first line on"
 
+_RECORDER = "the flight recorder's dumps of all ranks (TORCH_FR_BUFFER_SIZE=2000 and TORCH_NCCL_TRACE_BUFFER_SIZE=2000 before the start: the name depends on the version)"
+
 NEXT: dict[str, tuple[str, ...]] = {
     "unresolved": (
         _NODES,
         _INFO,
         _STACKS,
-        "the flight recorder's dumps of all ranks (TORCH_FR_BUFFER_SIZE=2000 before the start)",
+        _RECORDER,
     ),
     "bootstrap-blocked-firewall": (
         _FACTS,
@@ -119,7 +121,7 @@ NEXT: dict[str, tuple[str, ...]] = {
     ),
     "engine-exception": (_NODES,),
     "framework-version-bug": ("pip freeze of the environment", "the whole traceback"),
-    "collective-desync": ("the flight recorder's dumps of all ranks (TORCH_FR_BUFFER_SIZE=2000 before the start)",),
+    "collective-desync": (_RECORDER,),
     "rank-stuck-outside-collective": (_STACKS,),
     "cuda-illegal-memory-access": ("dmesg -T (Xid)", "a run with CUDA_LAUNCH_BLOCKING=1"),
     "ray-gcs-unreachable": ("ray status on the head; nc -zv HEAD 6379 from this node",),

@@ -213,6 +213,12 @@ def _number(variable: Variable, value: str) -> Optional[Tuple[str, str, str]]:
     expected = _range(variable)
     if re.match(r"\s*[+-]?\d", value) is None:
         meant = {"true": 1, "yes": 1, "on": 1, "false": 0, "no": 0, "off": 0}.get(value.strip().lower())
+        if meant == 1:  # what was meant is the contrary of what NCCL does now
+            return (
+                "is no number: NCCL reads it as 0",
+                expected,
+                "unset %(name)s if NCCL does right as it is, or export %(name)s=1 if that is meant",
+            )
         return (
             "is no number: NCCL reads it as 0",
             expected,

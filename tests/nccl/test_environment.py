@@ -117,6 +117,13 @@ def test_values(name: str, value: str, word: str | None) -> None:
     assert problem is None or (word or "") in problem.summary
 
 
+def test_a_word_that_means_the_contrary_is_not_decided_for_anybody() -> None:
+    """`true` is read as 0: what NCCL does now may be right, and so may what was meant."""
+    for value, remedy in (("true", "unset NCCL_IB_DISABLE if"), ("false", "export NCCL_IB_DISABLE=0")):
+        problem = value_problem("NCCL_IB_DISABLE", value)
+        assert problem is not None and problem.remedy.startswith(remedy)
+
+
 MACHINE = Machine(["lo", "eth0", "eth1"], ["mlx5_0", "mlx5_1", "mlx5_10"], True, True)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from ncdiag.explain import Says, Signal
 from ncdiag.logs.model import Line, speaker
@@ -84,9 +84,13 @@ class Alike:
             yield Signal(
                 "slow-load-peer-timeout",
                 Says.HINT,
-                f"rank {ranks(self._loaded)} has loaded its weights, rank {ranks(late)} has not yet: the first ones wait for the others",
+                f"{_named(self._loaded)} loaded the weights, {_named(late)} not yet: the first ones wait for the others",
                 [line.evidence() for line in some],
                 {"rank": ranks(late)},
                 condition=True,
                 order=some[0].order,
             )
+
+
+def _named(numbers: Collection[int]) -> str:
+    return f"rank{'s' if len(numbers) > 1 else ''} {ranks(numbers)}"
