@@ -14,10 +14,12 @@ from ncdiag.logs.model import Line
 from ncdiag.logs.native import Native
 from ncdiag.logs.own_store import OwnStore
 from ncdiag.logs.pace import Pace
+from ncdiag.logs.pasted.device_nodes import DeviceNodes
 from ncdiag.logs.pasted.gids import Gids
 from ncdiag.logs.pasted.heads import Heads
 from ncdiag.logs.pasted.lanes import Lanes
 from ncdiag.logs.pasted.limits import Limits
+from ncdiag.logs.pasted.mapped import Mapped
 from ncdiag.logs.pasted.memory_summary import MemorySummary
 from ncdiag.logs.pasted.models import Models
 from ncdiag.logs.pasted.optics import Optics
@@ -94,6 +96,8 @@ class Readers:
             Optics(),
             Tunnels(),
             LinkWidths(),
+            DeviceNodes(),
+            Mapped(),
             Lanes(),
             TopologyFile(),
             Paused(),
