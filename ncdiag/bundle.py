@@ -18,6 +18,7 @@ from typing import Any
 from ncdiag import redact
 from ncdiag.hang.content import DumpContent
 from ncdiag.model import SCHEMA, RankState
+from ncdiag.shapes import fault
 
 ARCHIVES = (".tar.gz", ".tgz", ".tar.zst")
 MAX_BYTES = 512 << 20
@@ -125,17 +126,35 @@ def find(path: str) -> BundleContent | None:
     if meta.pop("schema", None) != SCHEMA or meta.pop("kind") != KIND:
         raise BundleError(f"{path}: a bundle of another schema; this ncdiag reads {SCHEMA}")
     names = meta.pop("logs", {})
+    names = names if isinstance(names, dict) else {}
     logs = {
-        names.get(file, file): raw.decode("utf-8", "backslashreplace").splitlines()
+        str(names.get(file, file)): raw.decode("utf-8", "backslashreplace").splitlines()
         for file, raw in files.items()
         if file.startswith("logs/")
     }
     try:
-        states = [RankState.from_dict(state) for state in _json(path, files, "states.json", list)]
+        states = [_state(state) for state in _json(path, files, "states.json", list)]
         flight = {int(rank): dict(dump) for rank, dump in _json(path, files, "flight.json", dict).items()}
     except (ValueError, TypeError) as error:
         raise BundleError(f"{path}: {error}") from None
-    return BundleContent(states, _json(path, files, "ras.json", list), flight, logs, list(meta.pop("notes", ())), meta)
+    content = BundleContent(states, _json(path, files, "ras.json", list), flight, logs, [], meta)
+    try:
+        content.notes += map(str, meta.pop("notes", ()))
+        content.conclude()
+    except Exception as error:  # the fence of a file: what no type declares may be anything
+        raise BundleError(f"{path}: it holds what ncdiag does not write ({type(error).__name__}: {error})") from None
+    return content
+
+
+def _state(data: Any) -> RankState:
+    """Raises ValueError where it is no rank state."""
+    state = RankState.from_dict(data)
+    wrong = fault(state) or next(
+        (found for thread in state.threads for frame in thread["frames"] if (found := fault(frame))), None
+    )
+    if wrong:
+        raise ValueError(f"states.json is damaged ({wrong})")
+    return state
 
 
 def _files(path: str) -> dict[str, bytes] | None:
@@ -160,7 +179,7 @@ def _json(path: str, files: Mapping[str, bytes], name: str, kind: type) -> Any:
         data = json.loads(files[name])
     except KeyError:
         raise BundleError(f"{path}: no bundle (it has no {name})") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise BundleError(f"{path}: {name} is damaged ({error})") from None
     if not isinstance(data, kind):
         raise BundleError(f"{path}: {name} is damaged (no {kind.__name__})")

@@ -33,8 +33,17 @@ class DumpContent:
     meta: dict[str, Any] = field(default_factory=dict)
     """`version`, `node`, `pids`, `created` (UTC), `took_s`, and `asked`: what is to be known of the pids, in sentences."""
 
+    kept: Verdict | None = field(default=None, repr=False, compare=False)
+    """The answer, where it was asked for already (`conclude`)."""
+
+    def conclude(self) -> None:
+        """Asks now for what `verdict` will answer. Raises what values of a wrong kind lead to."""
+        self.kept = self.verdict()
+
     def verdict(self, logs: Sequence[Cause] = ()) -> Verdict:
         """The inference's answer; the same wherever it is asked. `logs`: what further logs led to."""
+        if self.kept is not None and not logs:
+            return self.kept
         own = of_streams(
             Stream(name, iter([raw]), raw)
             for name, lines in sorted(self.logs.items())

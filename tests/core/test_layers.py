@@ -20,6 +20,7 @@ LAYERS = [
     "rtnetlink",
     "redact",
     "model",
+    "shapes",
     "tree",
     "host",
     "parity",

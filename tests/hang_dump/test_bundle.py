@@ -5,11 +5,13 @@ from __future__ import annotations
 import io
 import json
 import os
+import random
 import shutil
 import stat
 import subprocess
 import tarfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -207,3 +209,37 @@ def test_the_bundles_of_two_nodes_are_judged_together(tmp_path: Path) -> None:
     together = DumpContent.together([bundle.load(str(tmp_path / f"{rank}.tar.gz")) for rank in (0, 1)])
     assert [(row.rank, row.node) for row in together.verdict().culprits] == [(1, "gpu02")]
     assert set(together.logs) == {"gpu01:/var/log/a.log", "gpu02:/var/log/a.log"}
+
+
+WRONG = [None, -1, True, 1e308, 10**400, float("nan"), "x\x1b[31m\ud800", "", [], [None], {}, {"a": 1}]
+
+
+def changed(value: Any, dice: random.Random) -> Any:
+    """`value` with one in fifteen of what it holds replaced by something of another kind."""
+    if dice.random() < 0.07:
+        return dice.choice(WRONG)
+    if isinstance(value, dict):
+        return {key: changed(one, dice) for key, one in value.items()}
+    return [changed(one, dice) for one in value] if isinstance(value, list) else value
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_values_of_another_kind_are_a_damaged_bundle(tmp_path: Path, seed: int) -> None:
+    """Whatever stands in it: it is read and judged, or one sentence says that it is damaged."""
+    dice, folder = random.Random(seed), tmp_path / "b"
+    bundle.save(str(folder), content())
+    for name in ("META.json", "states.json", "ras.json", "flight.json"):
+        (folder / name).write_text(json.dumps(changed(json.loads((folder / name).read_text()), dice)))
+    try:
+        found = bundle.find(str(folder))
+    except bundle.BundleError as error:
+        assert str(folder) in str(error)
+    else:
+        assert found is None or found.verdict().as_dict()
+
+
+def test_nesting_without_end_is_a_damaged_bundle(tmp_path: Path) -> None:
+    bundle.save(str(tmp_path / "b"), content())
+    (tmp_path / "b" / "states.json").write_text("[" * 200_000)
+    with pytest.raises(bundle.BundleError, match="states.json is damaged"):
+        bundle.load(str(tmp_path / "b"))
