@@ -422,7 +422,7 @@ class RankState:
     lock: Dict[str, Any] = field(default_factory=dict)
     """The file lock that it waits for: `kind`, `file`, `holder` (pid, None where not known), `command`; empty where it waits for none."""
     call: Dict[str, Any] = field(default_factory=dict)
-    """The system call that its main thread sleeps in: `name`, `left_s` (seconds that it lasts at most), `endless`, `sleeps`, of one that reads `source`
+    """The system call that its main thread sleeps in: `name`, `left_s` (seconds that it lasts at most), `endless`, `sleeps`, of one that opens a file `path`, of one that reads `source`
     (`file`, `terminal`, `writers`, `all`), of one that writes `sink` (`file`, `readers` with their states, `all`), of either `stream` (`standard output`) where it is one of those, of TCP sockets that it waits at `listens` (`address:port`) and `hears` (local and remote address), of name servers `asks` (`address:port`); empty where it sleeps in none, or that was not read."""
     ended: str = ""
     """How a zombie ended: `with exit code 3`, `by signal 9 (SIGKILL)`; empty where it runs, or that may not be read."""

@@ -12,7 +12,7 @@ from ncdiag.hang.scene import Scene, View
 from ncdiag.model import Evidence, Frame
 from ncdiag.stages.idle import TASKS
 from ncdiag.stages.match import Rule, first
-from ncdiag.stages.order import GPU, HUB, LOCK, ORDERS, PEERS, PIPE, QUEUE, SLEEP, SOCKET, STORE, TYPED, WAITING
+from ncdiag.stages.order import DISK, GPU, HUB, LOCK, ORDERS, PEERS, PIPE, QUEUE, SLEEP, SOCKET, STORE, TYPED, WAITING
 from ncdiag.stages.threads import frames_of, is_user, main_thread
 
 _RESULT = tuple(
@@ -167,6 +167,9 @@ def _exactly(view: View) -> str:
         return "somebody to read what it writes" + _stream(call["sink"])
     if view.waiting == PIPE and call.get("source"):
         return "somebody to write what it reads" + _stream(call["source"])
+    file = call.get("source", {}).get("file") or call.get("path")
+    if view.waiting == DISK and file:
+        return f"the file {file}"
     if view.waiting == SOCKET and call.get("listens") and not call.get("hears"):
         return f"somebody to connect to {call['listens'][0]}"
     ends = sorted({remote for _, remote in call.get("hears", ())})

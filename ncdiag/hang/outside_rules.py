@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Dict, Iterator, List
+from typing import Dict, Iterator, List, Sequence
 
 from ncdiag import stages
 from ncdiag.hang import activity
@@ -23,6 +23,7 @@ from ncdiag.hang.lock_rules import lock_of
 from ncdiag.hang.scene import Scene, View
 from ncdiag.hang.verdict import Wait
 from ncdiag.model import Evidence
+from ncdiag.processes.stacks import NO_FRAME
 from ncdiag.stages.order import CHILD, CLUSTER, DISK, DNS, HUB, WAITING, WORKERS
 from ncdiag.stages.threads import frames_of, is_user
 
@@ -68,7 +69,10 @@ def outside(scene: Scene, picture: Picture) -> Iterator[Claim]:
             held_up, pool = results, True
         else:
             stuck = [view for view in stuck if semaphores or not waits_by_nature(view)]
-    yield from _several(stuck, held_up, _alone(scene), pool)
+    for found in _several(stuck, held_up, _alone(scene), pool):
+        if len(found.culprits) == 1:
+            found.cause.summary += _ended(found.culprits[0], scene.views)
+        yield found
 
 
 def _executor_waits(scene: Scene) -> bool:
@@ -150,6 +154,18 @@ def _suspect(scene: Scene, view: View, waiting: List[View]) -> Iterator[Claim]:
 
 def _all_stuck(scene: Scene) -> bool:
     return all(view.verdict in ("stuck", "dead", "stopped", "waiting") for view in scene.ranks)
+
+
+def _ended(view: View, views: Sequence[View]) -> str:
+    """What became of programs that it started, where they did not end well; empty where there are none."""
+    ended = [
+        f"pid {other.state.pid}, which it started, ended {other.state.ended}"
+        for other in views
+        if other.verdict == "dead"
+        and (other.state.node, other.state.parent) == (view.state.node, view.state.pid)
+        and other.state.ended not in ("", "with exit code 0")
+    ]
+    return "; ".join(["", *ended[:2]])
 
 
 def _stuck(view: View, waiting: List[View], alone: bool) -> Claim:
@@ -258,6 +274,8 @@ def _frame(view: View) -> str:
 def _does(view: View) -> str:
     if view.stage == "program":
         return f"is in its own code, {_frame(view)},"
+    if view.stage == "unknown" and (view.state.stack_error or "").startswith(NO_FRAME):
+        return "is in no Python code, as an interpreter that starts or ends,"
     if view.stage == "unknown" and view.match.why is not None:
         return f"is in {view.match.why.name if view.match.why.native else _frame(view)}"
     detail = f" ({view.match.detail})" if view.match.detail else at_own_line(view)

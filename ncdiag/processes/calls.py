@@ -19,6 +19,7 @@ _X86 = {
     1: "write",
     2: "open",
     7: "poll",
+    17: "pread64",
     23: "select",
     34: "pause",
     35: "nanosleep",
@@ -51,6 +52,7 @@ _GENERIC = {
     56: "openat",
     63: "read",
     64: "write",
+    67: "pread64",
     72: "pselect6",
     73: "ppoll",
     82: "fsync",
@@ -74,11 +76,15 @@ _RELATIVE = {"select": 4, "pselect6": 4, "nanosleep": 0, "ppoll": 2, "rt_sigtime
 """Call -> place of the argument that points to how long it may last; a null pointer: without end."""
 _MILLISECONDS = {"poll": 2, "epoll_wait": 3, "epoll_pwait": 3}
 """Call -> place of the argument that says so itself; negative: without end."""
-_ENDLESS = ("pause", "rt_sigsuspend", "read", "write", "wait4", "waitid", "flock", "accept", "accept4")
+_ENDLESS = ("pause", "rt_sigsuspend", "read", "pread64", "write", "wait4", "waitid", "flock", "accept", "accept4")
 _SLEEPS, _SELECTS = ("nanosleep", "clock_nanosleep"), ("select", "pselect6")
 _ABSTIME = 1
 _FUTEX_WAIT_BITSET, _FUTEX_REALTIME = 9, 256
-_AT_ONE = ("read", "write", "recvfrom", "recvmsg", "accept", "accept4")
+_AT_ONE = ("read", "pread64", "write", "recvfrom", "recvmsg", "accept", "accept4")
+_OPENS = {"open": 0, "openat": 1}
+"""Call -> place of the argument that points to the name of a file."""
+PATH = 1024
+"""Bytes of a file name that are looked at."""
 MOST = 1024
 """Descriptors of one call that are looked at."""
 RESTARTED = "restart_syscall"
@@ -86,7 +92,7 @@ RESTARTED = "restart_syscall"
 
 
 def read(host: Host, pid: int, tid: Optional[int] = None) -> Dict[str, Any]:
-    """`name`, and what is known of `descriptors` (that it waits at), `left_s` (seconds that it lasts at most; of a limit that is relative, those
+    """`name`, and what is known of `descriptors` (that it waits at), `path` (of a file that is opened), `left_s` (seconds that it lasts at most; of a limit that is relative, those
     that it lasts from its beginning), `endless` (True: without a limit), `sleeps` (True: for nothing but time to pass). Empty where it runs, or where that may not be read."""
     try:
         words = host.read(f"/proc/{pid}/task/{tid or pid}/syscall", 4096).split()
@@ -100,6 +106,9 @@ def read(host: Host, pid: int, tid: Optional[int] = None) -> Dict[str, Any]:
     descriptors = _descriptors(host, pid, name, arguments)
     if descriptors:
         found["descriptors"] = descriptors
+    path = _path(pid, arguments[_OPENS[name]]) if name in _OPENS else ""
+    if path:
+        found["path"] = path
     if name in _SLEEPS or (name in _SELECTS and not any(arguments[1:4])):
         found["sleeps"] = True
     limit = _limit(pid, name, arguments)
@@ -108,6 +117,15 @@ def read(host: Host, pid: int, tid: Optional[int] = None) -> Dict[str, Any]:
     elif limit is not None:
         found["left_s"] = round(limit, 3)
     return found
+
+
+def _path(pid: int, place: int) -> str:
+    """The file name at an address of `pid`; empty where its memory may not be read, or holds none."""
+    for size in (PATH, PATH // 8):  # the end of the memory may be near
+        raw = memory(pid, place, size)
+        if raw is not None:
+            return raw.split(b"\0")[0].decode("utf-8", "replace") if b"\0" in raw else ""
+    return ""
 
 
 def _descriptors(host: Host, pid: int, name: str, arguments: List[int]) -> List[int]:

@@ -51,7 +51,10 @@ def waits(state: RankState) -> bool:
 
 def _place(host: Host, helper: Proc) -> str:
     facts = kernel.look(host, helper.pid)
-    who = f"{helper.pid} ({helper.comm})"
+    who, writes = (
+        f"{helper.pid} ({helper.comm})",
+        ", and waits for somebody to read what it writes" if facts.sends else "",
+    )
     if facts.state in ("Z", "X", "gone"):
         return f"{who} has ended"
     if roles.is_python(helper):
@@ -62,5 +65,5 @@ def _place(host: Host, helper: Proc) -> str:
         own = next((frame for frame in frames if is_user(frame)), None) or (frames[0] if frames else None)
         if own is not None:
             halted = ", stopped" if facts.state in ("T", "t") else ""
-            return f"{who} is at {own.name} ({own.file.rsplit('/', 1)[-1]}:{own.line}){halted}"
-    return f"{who} is in state {facts.state}" + (f", {facts.wchan}" if facts.wchan else "")
+            return f"{who} is at {own.name} ({own.file.rsplit('/', 1)[-1]}:{own.line}){halted}{writes}"
+    return f"{who} is in state {facts.state}" + (f", {facts.wchan}" if facts.wchan else "") + writes

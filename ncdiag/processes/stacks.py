@@ -30,6 +30,8 @@ from ncdiag.processes import calls
 from ncdiag.processes.denied import way_out
 
 PYTHON_TIMEOUT_S = 5.0
+NO_FRAME = "no Python frame"
+"""How the error of a process begins whose interpreter runs nothing."""
 SPARED = "native frames spared"
 """How a reason starts that is by design: other processes' native frames tell enough."""
 NATIVE_TIMEOUT_S = 20.0
@@ -211,7 +213,7 @@ def _parse(out: str, pid: int, native: bool) -> Stacks:
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         return Stacks(error=f"py-spy's answer is not understood ({type(error).__name__}: {error})")
     if not any(thread["frames"] for thread in stacks.threads):
-        return Stacks(error="no Python frame yet: the interpreter is just starting or ending")
+        return Stacks(error=f"{NO_FRAME} yet: the interpreter is just starting or ending")
     return stacks
 
 

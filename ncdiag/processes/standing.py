@@ -19,7 +19,7 @@ def tell_call(host: Host, look: Look, tables: sockets.Tables) -> None:
     state = look.state
     state.call = call = _now(host, look)
     descriptors = call.pop("descriptors", ())
-    if call.get("name") == "read" and descriptors:
+    if call.get("name") in ("read", "pread64") and descriptors:
         call["source"] = _named(pipes.source(host, state.pid, descriptors[0]), descriptors[0])
     if call.get("name") == "write" and descriptors:
         call["sink"] = _named(pipes.reader(host, state.pid, descriptors[0]), descriptors[0])

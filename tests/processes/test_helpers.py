@@ -37,6 +37,36 @@ def test_the_place_of_a_child(tmp_path: Path, program: str, place: str) -> None:
     assert told.startswith(f"{child} (") and place in told
 
 
+PRINTS = """
+def prints():
+    print("here", flush=True)
+    print("x" * 1000000)
+prints()
+"""
+
+
+def test_a_child_whose_words_are_not_read(tmp_path: Path) -> None:
+    with running(STARTS, PRINTS, folder=tmp_path, environment={"RANK": "0", "WORLD_SIZE": "2"}) as (parent, _):
+        time.sleep(0.3)
+        (state,) = [one for one in sample(Host(), [parent.pid], Options(0.6)).states if one.pid == parent.pid]
+    assert [place for place in state.child_places if place.endswith("waits for somebody to read what it writes")]
+
+
+OPENS = """
+import os, sys
+os.mkfifo(sys.argv[1])
+print("ready", flush=True)
+open(sys.argv[1])
+"""
+
+
+def test_the_file_that_is_opened(tmp_path: Path) -> None:
+    with running(OPENS, str(tmp_path / "weights.bin"), folder=tmp_path) as (program, _):
+        time.sleep(0.3)
+        (state,) = sample(Host(), [program.pid], Options(0.6, native="none")).states
+    assert state.call["path"] == str(tmp_path / "weights.bin")
+
+
 POOL = """
 import multiprocessing, os
 if __name__ == "__main__":

@@ -136,6 +136,15 @@ CASES = (
         private=True,
     ),
     Case(
+        "plain-child-died",
+        "plain",
+        "child_died",
+        causes=_OUT,
+        culprits=(1,),
+        said="which it started, ended with exit code 3",
+        torch=False,
+    ),
+    Case(
         "plain-dns-loop",
         "plain",
         "name_in_a_loop",

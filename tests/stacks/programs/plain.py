@@ -82,6 +82,17 @@ def asks():
         other.wait()
 
 
+def child_died():
+    """Who was to write into the pipe is no more, and nobody has asked how it ended."""
+    reader, writer = os.pipe()
+    child = subprocess.Popen([sys.executable, "-c", "raise SystemExit(3)"])
+    time.sleep(0.5)
+    group.here()
+    os.read(reader, 1)
+    os.close(writer)
+    child.wait()
+
+
 def stopped():
     group.here()
     os.kill(os.getpid(), signal.SIGSTOP)
