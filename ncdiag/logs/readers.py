@@ -37,6 +37,7 @@ from ncdiag.logs.pasted.shards import Shards
 from ncdiag.logs.pasted.smi import Apps, Smi
 from ncdiag.logs.pasted.system import FileSystems, Links, Processes
 from ncdiag.logs.pasted.topology_file import TopologyFile
+from ncdiag.logs.pasted.traffic import Traffic
 from ncdiag.logs.pasted.tunnels import Tunnels
 from ncdiag.logs.pasted.verbs import Verbs
 from ncdiag.logs.pasted.visible import Visible
@@ -96,6 +97,7 @@ class Readers:
             Optics(),
             Tunnels(),
             LinkWidths(),
+            Traffic(),
             DeviceNodes(),
             Mapped(),
             Lanes(),
