@@ -15,6 +15,7 @@ from ncdiag.logs.native import Native
 from ncdiag.logs.own_store import OwnStore
 from ncdiag.logs.pace import Pace
 from ncdiag.logs.pasted.device_nodes import DeviceNodes
+from ncdiag.logs.pasted.driver_kind import DriverKind
 from ncdiag.logs.pasted.gids import Gids
 from ncdiag.logs.pasted.heads import Heads
 from ncdiag.logs.pasted.lanes import Lanes
@@ -97,6 +98,7 @@ class Readers:
             Optics(),
             Tunnels(),
             LinkWidths(),
+            DriverKind(),
             Traffic(),
             DeviceNodes(),
             Mapped(),

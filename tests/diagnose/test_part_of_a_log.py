@@ -60,3 +60,15 @@ def test_nobody_has_it() -> None:
 )
 def test_no_difference_between_nodes(lines: list[str]) -> None:
     assert gdr(*lines) is None
+
+
+OPEN = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.86.15  Release Build  (builder)"
+CLOSED = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  570.86.15  Thu Jan 23 03:02:28 UTC 2025"
+
+
+@pytest.mark.parametrize("form", ["kite{}: {}", "kite{}$ head -1 /proc/driver/nvidia/version\n{}"])
+def test_kernel_modules_of_two_kinds(form: str) -> None:
+    found = gdr(form.format(1, OPEN), form.format(2, OPEN), form.format(3, CLOSED))
+    assert found is not None and (found.confidence, found.where) == ("possible", {"node": "kite3"})
+    assert gdr(form.format(1, OPEN), form.format(2, OPEN)) is None
+    assert gdr(form.format(1, CLOSED), form.format(2, CLOSED)) is None
