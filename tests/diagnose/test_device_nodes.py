@@ -64,6 +64,23 @@ def test_a_node_that_is_not_there(lines: list[str]) -> None:
     assert "/dev/infiniband/uverbs1" in found.summary
 
 
+VERBS = ["    device          \t   node GUID", "    ------          \t----------------"]
+
+
+def verbs(host: str, *names: str, command: str = "ibv_devices") -> list[str]:
+    rows = [f"    {name}          \t1c34da0300{index}5a1b2c" for index, name in enumerate(names)]
+    return [f"[ops@{host} ~]$ {command}", *(VERBS if command == "ibv_devices" else []), *rows]
+
+
+@pytest.mark.parametrize("command", ["ibv_devices", "ls /sys/class/infiniband", "ibv_devices 2>/dev/null"])
+def test_fewer_in_a_list_of_names(command: str) -> None:
+    found = mismatch(*verbs("n1", *ALL, command=command), *verbs("n2", *ALL[1:], command=command))
+    assert found is not None and (found.confidence, found.where) == ("likely", {"node": "n2"})
+    few = mismatch(*verbs("n1", *ALL, command=command), *verbs("head", *ALL[:1], command=command))
+    assert few is not None and few.confidence == "possible"
+    assert mismatch(*verbs("n1", *ALL, command=command), *verbs("n2", *ALL, command=command)) is None
+
+
 @pytest.mark.parametrize(
     "lines",
     [
@@ -78,6 +95,18 @@ def test_a_node_that_is_not_there(lines: list[str]) -> None:
 )  # fmt: skip
 def test_no_difference(lines: list[str]) -> None:
     assert mismatch(*lines) is None
+
+
+def test_lists_under_prompts_without_a_name() -> None:
+    asks = "# ls -1 /dev/infiniband/"
+    found = mismatch("### n1", asks, "rdma_cm", "uverbs0", "uverbs1", "### n2", asks, "rdma_cm", "uverbs0")
+    assert found is not None and found.confidence == "possible"
+
+
+def test_pods_of_a_namespace() -> None:
+    asks = "$ kubectl exec -n lab {} -c main -- ls /dev/infiniband"
+    found = mismatch(asks.format("w0"), "umad0  uverbs0  uverbs1", asks.format("w1"), "umad0  uverbs0")
+    assert found is not None and (found.confidence, found.where) == ("likely", {"node": "w1"})
 
 
 def test_one_pod_alone_may_have_been_given_fewer() -> None:

@@ -51,6 +51,12 @@ def test_other_forms(lines: list[str]) -> None:
     assert found is not None and found.confidence == "likely"
 
 
+def test_of_whom_is_not_said() -> None:
+    shown = ["$ pip show nvidia-nccl-cu12 | head -2", "Name: nvidia-nccl-cu12", "Version: 2.27.3"]
+    found = mismatch(*shown, *maps("", WHEEL)[1:], "$ grep nccl /proc/8/maps", WHEEL, "--- n2", "$ grep nccl /proc/9/maps", SYSTEM)  # fmt: skip
+    assert found is not None and (found.confidence, found.where) == ("possible", {"node": "n2"})
+
+
 @pytest.mark.parametrize(
     "lines",
     [

@@ -19,6 +19,8 @@ _RAW = re.compile(r"(?:/proc/\d+/maps:)?[0-9a-f]{6,16}-[0-9a-f]{6,16} [r-][w-][x
 _LIBRARY = re.compile(r"(?P<path>/[^\s:'\",]*/libnccl\.so(?P<version>(?:\.\d{1,4})*))(?![\w.])")
 _IN_PATH = re.compile(r"/nccl[-_/]v?(?P<version>\d+\.\d+\.\d+)\b")
 _WHEEL = re.compile(r"\bnvidia-nccl-cu\d+(?: +|==)(?P<version>\d+\.\d+\.\d+)")
+_SHOWN = re.compile(r"Version: (?P<version>\d+\.\d+\.\d+)\s*$")
+"""Below `Name: nvidia-nccl-cu12`, as `pip show` prints it."""
 _PRELOAD = re.compile(r"\bLD_PRELOAD=\S*libnccl\S*")
 LIMIT = 1000  # lines
 
@@ -44,26 +46,31 @@ class Mapped:
         """Place -> version that pip lists there."""
         self._preload: dict[str, Line] = {}
         self._at = ""
-        self._asked = False
-        """Whether what processes have mapped was asked for."""
+        self._unnamed = 0
+        """Questions of which is not said where."""
+        self._shown = self._asked = False
+        """Whether what processes have mapped was asked for; before it, whether pip tells of NCCL."""
 
     def take(self, line: Line) -> bool:
         host, text = fronted(line)
         question = asked(line.text)
         if question is not None or line.text.startswith("$ "):
-            self._at = question.host if question is not None else ""
+            self._at = question.host if question is not None else self._at  # a heading's
             self._asked = _QUESTION.search(text) is not None
+            self._unnamed += not self._at
             return True
-        name = host or self._at
-        place = name or line.source
-        library, wheel, preload = _LIBRARY.search(text), _WHEEL.search(text), _PRELOAD.search(text)
+        wheel = _WHEEL.search(text) or (_SHOWN.search(line.text) if self._shown else None)
+        name = self._at if self._shown else host or self._at
+        place = name or f"{line.source} {self._unnamed}"
+        library, preload = _LIBRARY.search(text), _PRELOAD.search(text)
+        self._shown = "Name: nvidia-nccl-cu" in line.text
         if preload:
             self._preload.setdefault(place, line)
         elif wheel and len(self._wheels) < LIMIT:
             self._wheels.setdefault(place, wheel["version"])
         elif library and (self._asked or _RAW.match(text)) and len(self._maps) < LIMIT:
             self._maps.append(_Map(place, bool(name), library["path"], _version(library), line))
-        if library or wheel or preload or not text:
+        if library or wheel or preload or self._shown or not text:
             return True
         self._at, self._asked = "", False
         return False
@@ -91,8 +98,11 @@ class Mapped:
             lines = [line for place, line in self._preload.items() if place in (one.place, other.place)]
             yield Signal(
                 "nccl-version-mismatch",
-                Says.STRONG,
-                " and ".join(f"a process in {two.place} has NCCL {self._of(two)} loaded" for two in (one, other))
+                Says.STRONG if one.named and other.named else Says.HINT,
+                " and ".join(
+                    f"a process{f' in {two.place}' if two.named else ''} has NCCL {self._of(two)} loaded"
+                    for two in (one, other)
+                )
                 + (" (LD_PRELOAD)" if odd.place in self._preload else ""),
                 [one.line.evidence(), other.line.evidence(), *(line.evidence() for line in lines[:2])],
                 {"node": odd.place} if odd.named else {},

@@ -11,7 +11,7 @@ _NAME = r"[A-Za-z][\w-]{0,62}(?:\.[\w-]{1,62}){0,5}"
 _ASKED = re.compile(
     rf"\[?(?:[\w.-]{{1,40}}@)?(?P<host>{_NAME})(?:[: ][^\s\]$#]{{0,80}})?\]? ?[$#] (?P<command>\S.*)"  # a prompt
     rf"|(?:=+|-{{2,}}|\#+|>{{2,}}) ?(?P<host2>{_NAME})(?:: (?P<command2>\S.*)|[ =-]*)$"  # a heading
-    rf"|[$#] (?:ssh|(?:kubectl|oc|docker|podman)(?: -n \S+)? exec) (?:-\S+ )*(?P<host3>{_NAME}) (?:-- )?(?P<command3>\S.*)"
+    rf"|[$#] (?:ssh (?:-[pilo] \S+ |-\S+ )*|(?:kubectl|oc|docker|podman)(?: -n \S+)? exec (?:(?:-[ncuwe]|--\w+) \S+ |-\S+ )*)(?P<host3>{_NAME}) (?:-- )?(?P<command3>\S.*)"
 )
 _FRONT = re.compile(rf"({_NAME}): ")
 
