@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterable
+from typing import Any, get_type_hints
 
 from ncdiag.collect import collect
 from ncdiag.files import must_be_regular
 from ncdiag.fleet.base import Fleet, FleetError, Progress, Request
 from ncdiag.host import Recorded
-from ncdiag.model import NodeFacts, Snapshot
+from ncdiag.model import NodeFacts, Probe, Snapshot
+from ncdiag.shapes import fault, fits, unlike
 from ncdiag.tree import open_tree
 
 MAX_SNAPSHOT_BYTES = 512 << 20
@@ -36,7 +39,7 @@ class FileFleet(Fleet):
             if not os.path.isdir(path):
                 must_be_regular(path)
                 if not path.endswith(_TREE_ENDINGS):
-                    return list(load_snapshot(path).nodes.values())
+                    return list(sound(load_snapshot(path), request.probes).nodes.values())
             name = os.path.basename(os.path.abspath(path))
             for ending in _TREE_ENDINGS:
                 name = name.removesuffix(ending)
@@ -51,6 +54,29 @@ class FileFleet(Fleet):
             raise FleetError(f"cannot read {path}: {error.strerror or error}") from error
         except ValueError as error:
             raise FleetError(f"cannot read {path}: {str(error).removeprefix(f'{path}: ')}") from error
+
+
+def sound(snapshot: Snapshot, probes: Iterable[Probe]) -> Snapshot:
+    """The snapshot without facts of another kind than its probe collects here, which become errors: it may be of another ncdiag. Raises ValueError."""
+    for node in snapshot.nodes.values():
+        wrong = fault(node)
+        if wrong:
+            raise ValueError(f"damaged snapshot ({wrong})")
+    kinds = {probe.id: _kind(probe) for probe in probes if probe.collect is not None}
+    for node in snapshot.nodes.values():
+        for name in [name for name in node.facts if name in kinds and not fits(node.facts[name], kinds[name])]:
+            node.errors[name] = (
+                f"the snapshot has other facts than this ncdiag reads ({unlike(node.facts.pop(name), kinds[name])})"
+            )
+    return snapshot
+
+
+def _kind(probe: Probe) -> Any:
+    """What `collect` says that it returns; anything where a user's own probe does not say it."""
+    try:
+        return get_type_hints(probe.collect).get("return", Any)
+    except (NameError, TypeError):
+        return Any
 
 
 def load_snapshot(path: str) -> Snapshot:

@@ -12,7 +12,7 @@ from typing import Any
 from ncdiag import bundle
 from ncdiag.check import check, counts
 from ncdiag.fleet import FleetError, Request
-from ncdiag.fleet.file import FileFleet
+from ncdiag.fleet.file import FileFleet, sound
 from ncdiag.hang.content import DumpContent
 from ncdiag.model import Finding, NodeFacts, Snapshot
 from ncdiag.registry import ProbeSet
@@ -106,7 +106,7 @@ def _json(path: str) -> Any:
 def _nodes(path: str, data: Any, load: Callable[[], ProbeSet]) -> Snapshot:
     """Of a snapshot, or of a captured tree."""
     if data is not None:
-        return Snapshot.from_dict(data)
+        return sound(Snapshot.from_dict(data), load().values())
     probes = load()
     nodes: Iterable[NodeFacts] = FileFleet([path]).collect(Request(probes.sources(probes)), lambda node, what: None)
     return Snapshot({node.node: node for node in nodes})

@@ -28,11 +28,14 @@ def gpu(
     nvlinks: list[dict[str, Any]] | None = [LINK],  # noqa: B006
     **more: Any,
 ) -> dict[str, Any]:
-    return {"name": name, "memory_total_mib": memory_mib, "sm": sm, "nvlinks": nvlinks, "mig": False, **more}
+    rest: dict[str, Any] = {"index": 0, "busid": "0000:01:00.0", "uuid": "", "processes": []}
+    return {**rest, "name": name, "memory_total_mib": memory_mib, "sm": sm, "nvlinks": nvlinks, "mig": False, **more}
 
 
 def nodes(**gpus: list[dict[str, Any]]) -> Snapshot:
-    return Snapshot({name: NodeFacts(name, {"gpus": {"gpus": found, "why": None}}) for name, found in gpus.items()})
+    return Snapshot(
+        {name: NodeFacts(name, {"gpus": {"gpus": found, "hidden": [], "why": None}}) for name, found in gpus.items()}
+    )
 
 
 def test_from_the_driver_of_a_machine() -> None:
