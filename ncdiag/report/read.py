@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -98,9 +99,14 @@ def _json(path: str) -> Any:
     if len(raw) > MAX_BYTES:
         raise ValueError(f"larger than {MAX_BYTES >> 20} MiB")
     try:
-        return json.loads(raw)
+        return json.loads(raw, parse_constant=str, parse_float=_finite)
     except (ValueError, RecursionError):
         raise ValueError("no JSON; ncdiag report reads what ncdiag saved (for logs: ncdiag diagnose)") from None
+
+
+def _finite(text: str) -> float | str:
+    """A number, or the text of one that is too large: what is written again has to be JSON."""
+    return float(text) if math.isfinite(float(text)) else text
 
 
 def _nodes(path: str, data: Any, load: Callable[[], ProbeSet]) -> Snapshot:
