@@ -191,7 +191,8 @@ def lonely(views: Sequence[View]) -> Optional[Claim]:
     if not waiting or in_a_group(views):
         return None
     first_of = waiting[0]
-    more = f" ({len(waiting) - 1} more wait too)" if len(waiting) > 1 else ""
+    rest = len(waiting) - 1
+    more = f" ({rest} more wait{'' if rest > 1 else 's'} too)" if rest else ""
     return _open_end(
         f"{first_of.name} is at {_place(first_of)} and {what_for(first_of)}{more}; nobody is seen to wait for it, and whether it is meant to wait "
         "there cannot be told from outside",
