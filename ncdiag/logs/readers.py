@@ -15,6 +15,7 @@ from ncdiag.logs.native import Native
 from ncdiag.logs.own_store import OwnStore
 from ncdiag.logs.pace import Pace
 from ncdiag.logs.pasted.device_nodes import DeviceNodes
+from ncdiag.logs.pasted.digests import Digests
 from ncdiag.logs.pasted.driver_kind import DriverKind
 from ncdiag.logs.pasted.gids import Gids
 from ncdiag.logs.pasted.heads import Heads
@@ -137,6 +138,7 @@ class Readers:
             self.lasting,
             self.own_store,
             self.models,
+            Digests(),
             self.heads,
             self.memory_summary,
             self.shards,

@@ -55,6 +55,7 @@ class Sockets:
         "SYN-SENT",
         "SYN_SENT",
         "LISTEN  ",
+        "LISTEN 0 ",
     )
 
     def __init__(self) -> None:
@@ -130,7 +131,7 @@ class Sockets:
         talks = any(other.state == "ESTAB" and other.peer == row.peer for other in others) or any(
             other.state == "ESTAB" and other.local == row.peer and not LOOPBACK.match(other.peer) for other in others
         )
-        alone = exact and not talks and not any(other.local == row.peer and other is not exact[0] for other in others)
+        alone = exact and not talks and not any(other.local == row.peer and other.state != "LISTEN" for other in others)
         if DECOY.match(row.peer) or alone:
             return Signal(
                 "socket-ifname-wrong",

@@ -181,3 +181,80 @@ def test_demands_that_wait_although_there_is_room() -> None:
     for used, wanted in (("4.0", "16"), ("0.0", "17")):
         lines = [line.format(number) for line, number in zip(table, ("", used, wanted), strict=True)]
         assert causes(*lines)[0].cause == "ray-resources-infeasible"
+
+
+def test_environments_a_variable_a_line() -> None:
+    def one(host: str, rank: int, world: int = 8) -> list[str]:
+        command = f"[root@{host} ~]# tr '\\0' '\\n' < /proc/9078/environ | grep -E '^(RANK|WORLD_SIZE)='"
+        return [command, "LOCAL_RANK=1", f"RANK={rank}", f"WORLD_SIZE={world}"]
+
+    found = causes(*one("spruce11", 1), *one("spruce12", 1))
+    assert firsts(found) == ("rank-layout-wrong", "likely") and "spruce11 and spruce12" in found[0].summary
+    for fine in ([*one("spruce11", 1), *one("spruce12", 5)], [*one("spruce11", 0, 1), *one("spruce12", 0, 1)]):
+        assert "rank-layout-wrong" not in [cause.cause for cause in causes(*fine)]
+
+
+def test_two_listeners_at_an_address_that_the_other_node_does_not_reach() -> None:
+    rows = [f"LISTEN 0      16384     192.0.2.121:{port}      0.0.0.0:*    {PYTHON.format(40)}" for port in (38211, 35907)]  # fmt: skip
+    dials = f"SYN-SENT 0      1         198.51.100.22:46630     192.0.2.121:38211  {PYTHON.format(38)}"
+    store = f"ESTAB    0      0         198.51.100.22:50114     198.51.100.21:29511  {PYTHON.format(38)}"
+    assert causes(TABLE, *rows, "", TABLE, dials, store)[0].cause == "socket-ifname-wrong"
+
+
+def test_a_port_slower_than_its_siblings_in_a_loops_output() -> None:
+    rows = [f"mlx5_{number} 4: ACTIVE | 400 Gb/sec (4X NDR) | down 1" for number in range(3)]
+    found = causes(*rows, "mlx5_3 4: ACTIVE | 200 Gb/sec (2X NDR) | down 41")
+    assert found[0].cause == "ib-link-or-hca-fault" and found[0].where["device"] == "mlx5_3"
+    assert "ib-link-or-hca-fault" not in [cause.cause for cause in causes(*rows)]
+
+
+def test_the_lowest_speed_of_a_link_at_rest() -> None:
+    assert firsts(causes("\t\tLnkSta:\tSpeed 2.5GT/s (downgraded), Width x16")) == ("pcie-degraded", "possible")
+    for link in ("Speed 8GT/s (downgraded), Width x16", "Speed 2.5GT/s (downgraded), Width x4 (downgraded)"):
+        assert firsts(causes(f"\t\tLnkSta:\t{link}")) == ("pcie-degraded", "likely")
+
+
+def ids(first: str) -> list[str]:
+    return [f"GPU-{first}{number}1d90aa-51f2-8e0b-7c47-02b6d8f10e93" for number in range(2)]
+
+
+def test_gpus_named_by_another_nodes_uuids() -> None:
+    def node(label: str, named: list[str], there: list[str]) -> list[str]:
+        rows = [f"{label}: GPU {index}: NVIDIA A100-SXM4-80GB (UUID: {one})" for index, one in enumerate(there)]
+        return [f"{label}: CUDA_VISIBLE_DEVICES={','.join(named)}", *rows]
+
+    found = causes(*node("0", ids("a"), ids("a")), *node("1", ids("a"), ids("b")))
+    assert firsts(found) == ("visible-devices-conflict", "likely") and "UUID" in found[0].summary
+    fine = causes(*node("0", ids("a"), ids("a")), *node("1", ids("b"), ids("b")))
+    assert "visible-devices-conflict" not in [cause.cause for cause in fine]
+
+
+def test_rows_of_df_without_their_heading() -> None:
+    full = "ash03: /dev/nvme1n1p1  122101760 122101760         0  100% /scratch"
+    assert causes(full)[0].cause == "disk-full" and "/scratch" in causes(full)[0].summary
+    for fine in ("/dev/loop3  65536 65536 0 100% /snap/core20/2015", full.replace("  0  100%", "  9   99%")):
+        assert "disk-full" not in [cause.cause for cause in causes(fine)]
+
+
+def test_files_of_a_model_that_are_not_there_or_do_not_match() -> None:
+    absent = "fir3: ls: cannot access '/models/L/*.safetensors': No such file or directory"
+    assert causes(absent)[0].cause == "model-path-missing"
+    assert "model-path-missing" not in [cause.cause for cause in causes(absent.replace("L/*.safetensors", "notes.txt"))]
+    assert causes("model-00017-of-00030.safetensors: FAILED")[0].cause == "weights-corrupt"
+
+
+def test_torchs_table_of_one_rank_among_others() -> None:
+    lines = [f"[rank5] {line}" for line in summary(31190, 1)]
+    assert causes(*lines, "[rank1] | Non-releasable memory |  1 MiB |")[0].cause == "gpu-memory-fragmented"
+
+
+def image(pod: str, digest: str) -> str:
+    return f"{pod}\tvllm/vllm-openai:latest\tIfNotPresent\tdocker.io/vllm/vllm-openai@sha256:{digest * 64}"
+
+
+def test_two_images_of_one_tag() -> None:
+    refused = "vllm serve: error: unrecognized arguments: --nnodes 2 --node-rank 1"
+    found = causes(image("llm-0", "9"), image("llm-0-1", "2"), refused)
+    assert firsts(found) == ("version-mismatch", "likely") and "digests" in found[0].summary
+    assert causes(image("llm-0", "9"), image("llm-0-1", "9"), refused)[0].cause == "env-unknown-or-invalid"
+    assert firsts(causes(image("llm-0", "9"), image("llm-0-1", "2"))) == ("version-mismatch", "possible")

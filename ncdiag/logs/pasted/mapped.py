@@ -21,6 +21,7 @@ _IN_PATH = re.compile(r"/nccl[-_/]v?(?P<version>\d+\.\d+\.\d+)\b")
 _WHEEL = re.compile(r"\bnvidia-nccl-cu\d+(?: +|==)(?P<version>\d+\.\d+\.\d+)")
 _SHOWN = re.compile(r"Version: (?P<version>\d+\.\d+\.\d+)\s*$")
 """Below `Name: nvidia-nccl-cu12`, as `pip show` prints it."""
+_SHOW = re.compile(r"\bpip3? show nvidia-nccl-cu\d+(?! \S+-)")
 _PRELOAD = re.compile(r"\bLD_PRELOAD=\S*libnccl\S*")
 LIMIT = 1000  # lines
 
@@ -58,6 +59,7 @@ class Mapped:
             self._at = question.host if question is not None else self._at  # a heading's
             self._asked = _QUESTION.search(text) is not None
             self._unnamed += not self._at
+            self._shown = _SHOW.search(text) is not None
             return True
         wheel = _WHEEL.search(text) or (_SHOWN.search(line.text) if self._shown else None)
         name = self._at if self._shown else host or self._at

@@ -25,22 +25,27 @@ class MemorySummary:
     def __init__(self) -> None:
         self._device: Line | None = None
         self._number = 0
+        self._front = ""
+        """What stands in front of the table's lines."""
         self._failures = 0
         self._sizes: dict[str, int] = {}
         self._signals: list[Signal] = []
 
     def take(self, line: Line) -> bool:
-        head = _HEAD.search(line.text)
+        front, bar, rest = line.text.partition("|")
+        head = _HEAD.search(rest)
         if head:
             self._judge()
             self._device, self._number, self._failures, self._sizes = line, int(head["device"]), 0, {}
-        failed, row = _FAILED.search(line.text), _ROW.match(line.text)
+            self._front = front
+        elif front != self._front:  # another process, or the end
+            self._judge()
+            return False
+        failed, row = _FAILED.search(rest), _ROW.match(bar + rest)
         if failed:
             self._failures = int(failed["n"])
         if row:
             self._sizes[row["name"]] = int(row["size"]) * _UNITS[row["unit"][0]]
-        if "|" not in line.text:
-            self._judge()
         return self._device is not None
 
     def _judge(self) -> None:

@@ -8,11 +8,12 @@ from collections.abc import Iterator
 from ncdiag.explain import Says, Signal
 from ncdiag.logs.kinds import TOLD_TWICE
 from ncdiag.logs.model import Line
+from ncdiag.logs.pasted.prompts import asked
 
 _OF = re.compile(
     r"(?:^|[\s\[(])(?P<name>[A-Za-z][\w.-]{0,80})[\])]?:? .*?\bRANK=(?P<rank>\d{1,7})\b(?=.*\bWORLD_SIZE=(?P<world>\d{1,7})\b)"
 )
-_ASKED = re.compile(r"^\s*(?:[\w.-]+@)?(?P<host>[A-Za-z][\w.-]{0,80})(?::\S{0,80})? ?[$#] .*/environ\b")
+_PAIR = re.compile(r"^(?P<name>[A-Z_]{1,40})=(?P<n>\d{1,7})$")
 _ROW = re.compile(r"^\s*\d{1,9}:? .*?\bRANK=(?P<rank>\d{1,7})\b(?=.*\bWORLD_SIZE=(?P<world>\d{1,7})\b)")
 LIMIT = 100_000  # lines
 
@@ -28,12 +29,19 @@ class RankTable:
         self._lines = 0
         self._host = ""
         """On which the environments are read that follow, one a process."""
+        self._one: dict[str, tuple[int, Line]] = {}
+        self._singly = False
+        """Whether only some processes' environments were looked at."""
 
     def take(self, line: Line) -> bool:
-        asked = _ASKED.match(line.shown)
-        if asked:
-            self._host = asked["host"]
-            return False
+        question = asked(line.shown)
+        if question is not None:
+            self._host, self._one = question.host if "/environ" in question.command else "", {}
+            return bool(self._host)
+        if self._host and (pair := _PAIR.match(line.text)):
+            self._one.setdefault(pair["name"], (int(pair["n"]), line))
+            self._whole()
+            return True
         found = _OF.search(line.shown) or (_ROW.match(line.text) if self._host else None)
         if found and self._lines < LIMIT:
             self._lines += 1
@@ -41,6 +49,14 @@ class RankTable:
             name = found.groupdict().get("name") or self._host
             self._found.setdefault(int(found["rank"]), {}).setdefault(name, line)
         return False
+
+    def _whole(self) -> None:
+        """One process's environment, a variable a line, has told both."""
+        if "RANK" in self._one and "WORLD_SIZE" in self._one and self._lines < LIMIT:
+            (rank, at), (self._world, _) = self._one["RANK"], self._one["WORLD_SIZE"]
+            self._lines += 1
+            self._found.setdefault(rank, {}).setdefault(self._host, at)
+            self._singly = self._singly or self._world > 1
 
     def end(self, source: str) -> None:
         self._host = ""
@@ -51,8 +67,8 @@ class RankTable:
         several = len(twice) * 2 > len(self._found)  # two jobs, unless just so many are missing
         if (
             not twice
-            or len(self._found) < 2
-            or (several and len(missing) != sum(len(names) - 1 for names in twice.values()))
+            or (len(self._found) < 2 and not self._singly)
+            or (several and not self._singly and len(missing) != sum(len(names) - 1 for names in twice.values()))
         ):
             return
         rank, names = next(iter(twice.items()))

@@ -10,7 +10,7 @@ from ncdiag.logs.model import Line
 from ncdiag.logs.pasted.prompts import asked, fronted
 
 _ROW = re.compile(
-    r"^\s*(?:[-l][rwxsStT-]{9}[.+@]?\s+\d+\s+\S+\s+\S+\s+(?P<long>\d{1,15})\s.*?|(?P<size>\d{1,15})\s+|(?P<sum>[0-9a-f]{32,128})\s+\*?)"
+    r"^\s*(?:[-l][rwxsStT-]{9}[.+@]?\s+\d+\s+\S+\s+\S+\s+(?P<long>\d{1,15})\s.*?|(?P<size>\d{1,15})\s+(?:\d{4}-\d\d-\d\d \S+ \S+\s+)?|(?P<sum>[0-9a-f]{32,128})\s+\*?)"
     r"(?:\S*/)?(?P<name>[\w.-]+\.(?:safetensors|bin|pt|pth|gguf))\s*$"
 )
 FILES_LIMIT = 10_000

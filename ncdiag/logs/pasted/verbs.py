@@ -24,9 +24,10 @@ _RATE = re.compile(r"^\s*Rate:\s*(?P<rate>\d+)\b")
 
 _FILTER = re.compile(r"\bNCCL_IB_HCA=[\"']?(?P<value>[\^=]*[\w.:,-]+)")
 _LISTED = re.compile(
-    r"^(?:\S*/)?(?P<device>[a-z]\w{2,30})(?:/ports/\d+/state)?:?\s+\d: (?P<state>ACTIVE|DOWN|INIT|ARMED)\b"
+    r"^(?:\S*/)?(?P<device>[a-z]\w{2,30})(?:/ports/\d+/state)?:?\s+\d: (?P<state>ACTIVE|DOWN|INIT|ARMED)\b(?:.*?\b(?P<rate>\d+) Gb/sec \()?"
 )
 """A device and the `state` of its port in sysfs, as loops over /sys/class/infiniband print them."""
+_LISTS = "these lists"  # in which no model is named
 _OFF = re.compile(r"(?i)phys(?:ical)?[ _]state:\s*(?:\d: )?Disabled")
 
 
@@ -62,6 +63,8 @@ class Verbs:
         listed = _LISTED.match(text)
         if listed:
             self._note(listed["device"], listed["state"], line)
+            if listed["rate"] and listed["state"] == "ACTIVE":
+                self._keep_rate(_LISTS, int(listed["rate"]), listed["device"], line)
             return True
         device, mtu, layer, state = _DEVICE.search(text), _MTU.search(text), _LAYER.search(text), _STATE.search(text)
         if device:
@@ -107,10 +110,12 @@ class Verbs:
         kind, rate = _KIND.match(line.text), _RATE.match(line.text)
         if kind:
             self._kind = kind["kind"]
-        elif rate and self._kind and self._active and len(self._rates) < 1000:
-            ports = self._rates.setdefault((line.source, self._kind), [])
-            if len(ports) < 1000:
-                ports.append((int(rate["rate"]), self._device, line))
+        elif rate and self._kind and self._active:
+            self._keep_rate(self._kind, int(rate["rate"]), self._device, line)
+
+    def _keep_rate(self, kind: str, rate: int, device: str, line: Line) -> None:
+        if len(self._rates) < 1000 and len(ports := self._rates.setdefault((line.source, kind), [])) < 1000:
+            ports.append((rate, device, line))
 
     def _slow(self) -> Iterator[Signal]:
         """A port whose rate is below that of most others of the same model."""

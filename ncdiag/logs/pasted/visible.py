@@ -26,6 +26,7 @@ _COUNTED = re.compile(
     r"\((?P<want>\d+)\)[^\n]{0,90}?(?:available|visible) (?:GPUs|devices|accelerators)[^\n]{0,12}?\((?P<have>\d+)\)"
     r"|(?P<want2>\d+) (?:GPUs|devices),? but [^\n]{0,40}?(?:found|only|has|have|sees?|visible|available)\D{0,20}(?P<have2>\d+)"
 )
+_UUID = re.compile(r"\bGPU-[0-9a-f]{8}-[0-9a-f-]{27}\b")
 _COUNT_LINES = re.compile(r"nvidia-smi (?:-L|--list-gpus) *\| *wc -l\s*$")
 
 
@@ -44,6 +45,9 @@ class Visible:
         self._ordinal: Line | None = None
         """Where a process asks for a GPU that it does not see."""
         self._asked = False
+        self._named: dict[tuple[str, str], tuple[set[str], Line]] = {}
+        """Source and who speaks -> the GPUs that a variable names by their UUIDs; `_there`: those that `nvidia-smi -L` lists."""
+        self._there: dict[tuple[str, str], tuple[set[str], Line]] = {}
         self.none: Line | None = None
         """A printed variable that leaves a process no GPU at all."""
 
@@ -56,6 +60,7 @@ class Visible:
             self.none = line
         for named in _LIST.finditer(text):
             self._lists.setdefault(named["list"].count(",") + 1, (named[0], line))
+        self._take_names(line)
         for given in _GIVEN.finditer(text):
             if given["index"]:
                 self._listed = int(given["index"][:6]) + 1, line
@@ -66,6 +71,29 @@ class Visible:
         if "invalid device ordinal" in text:
             self._ordinal = self._ordinal or line
         return self._asked
+
+    def _take_names(self, line: Line) -> None:
+        where = line.source, line.before
+        ids = set(_UUID.findall(line.text))
+        if ids and _LIST.search(line.text) and len(self._named) < 1000:
+            self._named.setdefault(where, (ids, line))
+        elif ids and "(UUID: " in line.text and len(self._there) < 1000:
+            self._there.setdefault(where, (set(), line))[0].update(ids)
+
+    def _foreign(self) -> Iterator[Signal]:
+        """A variable that names GPUs by UUIDs of which the same place has none."""
+        for where, (ids, line) in self._named.items():
+            there, listed = self._there.get(where, (ids, line))
+            if ids.isdisjoint(there):
+                yield Signal(
+                    "visible-devices-conflict",
+                    Says.STRONG,
+                    "a variable of visible devices names GPUs by UUIDs that this node does not have: CUDA sees none of its GPUs",
+                    [line.evidence(), listed.evidence()],
+                    order=line.order,
+                    remedy="set the variable on each node (by index, or with that node's own UUIDs); do not export it from the node where the job is submitted",
+                )
+                return
 
     def _give(self, count: int, line: Line) -> None:
         if self._given is None or count > self._given[0]:
@@ -88,6 +116,7 @@ class Visible:
         return None
 
     def signals(self) -> Iterator[Signal]:
+        yield from self._foreign()
         if self._given is None:
             return
         count, given = self._given

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ncdiag.explain import Says
+from ncdiag.logs.kinds import UNKNOWN_ARGUMENT
 from ncdiag.logs.model import rule
 
 RULES = (
@@ -67,6 +68,6 @@ RULES = (
     rule("env-unknown-or-invalid", Says.NAMED, ("Invalid NCCL_COMM_ID", "no algorithm/protocol available", "Invalid config blocking", "NCCL_ALGO is invalid", "Unrecognized element token", "Unrecognized NCCL_", "unrecognized NCCL_", "nvalid NCCL_", "Error: Invalid value for NCCL", "invalid option name", "UCX_NET_DEVICES: invalid", "unused environment variable"),
          "a setting of NCCL is invalid or cannot be met", unless=r"unused environment variables?: UCX_(?:HOME|DIR|ROOT)"),
     rule("env-unknown-or-invalid", Says.STRONG, ("unrecognized arguments:", "No such option", "invalid choice:", "Invalid VLLM_", "Invalid value for '", "Unknown backend type", "is not a valid", "Invalid attention backend"), "an option or variable is unknown here: {what}",
-         r"(?P<what>unrecognized arguments: [^\n]*|No such option\S* \S+|invalid choice: [^\n]{1,80}|Invalid VLLM_\w+|Invalid value for '[^\n]{1,60}|Unknown backend type[^\n]*|\S+ is not a valid (?:backend|value|choice|option|NCCL|attention)[^\n]*|Invalid attention backend[^\n]*)"),
+         r"(?P<what>unrecognized arguments: [^\n]*|No such option\S* \S+|invalid choice: [^\n]{1,80}|Invalid VLLM_\w+|Invalid value for '[^\n]{1,60}|Unknown backend type[^\n]*|\S+ is not a valid (?:backend|value|choice|option|NCCL|attention)[^\n]*|Invalid attention backend[^\n]*)", kind=UNKNOWN_ARGUMENT),
     rule("env-unknown-or-invalid", Says.STRONG, ("conflicting", "mutually exclusive", "cannot be used together", "contradict"), "two settings contradict each other", r"(?i)(?:VLLM_|NCCL_|--|GLOO_|RAY_|UCX_|FI_|environment).*(?:conflicting|mutually exclusive|cannot be used together|contradict)|(?:conflicting|contradict).*(?:VLLM_|NCCL_|GLOO_|environment var)"),
 )
