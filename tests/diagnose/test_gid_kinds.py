@@ -30,3 +30,20 @@ def test_link_local_gids_are_worth_a_look(line: str, gids: tuple[str, str], told
     found = causes(line.format(*gids))
     assert found[0].cause == "ib-path-unreachable"
     assert ("roce-gid-wrong" in [cause.cause for cause in found]) is told
+
+
+def queue_pair(node: str, gid: str) -> str:
+    return f"{node}:5877:5930 [0] NCCL INFO NET/IB: NCCL Dev 0 IbDev 0 Port 1 qpn 3902 mtu 5 query_ece={{supported=1, vendor_id=0x15b3, options=0x30000002, comp_mask=0x0}} GID {gid} fifoRkey=0x1f"
+
+
+@pytest.mark.parametrize(
+    ("gids", "wrong"),
+    [
+        (("3 (0/B6433C6FFFF0000)", "1 (80FE/F58C3EFEFF5CA10E)"), True),
+        (("3 (0/B6433C6FFFF0000)", "3 (0/C6433C6FFFF0000)"), False),
+        (("1 (80FE/F58C3EFEFF5CA10E)", "1 (80FE/F58C3EFEFF5CA10F)"), False),
+    ],
+)
+def test_nodes_with_gids_of_two_kinds(gids: tuple[str, str], wrong: bool) -> None:
+    found = causes("\n".join(queue_pair(f"pine{number}", gid) for number, gid in enumerate(gids)))
+    assert (found[0].cause == "roce-gid-wrong" and found[0].where == {"node": "pine1"}) is wrong

@@ -23,7 +23,7 @@ def _preflight(folder: Path, probe: str, *options: str) -> tuple[int, Path]:
     ("variables", "probe", "cause", "left"),
     [
         ("NCCL_SOCKET_IFNAME=nosuchif0\nA=1\n", "bootstrap-interface", "socket-ifname-wrong", "A=1\n"),
-        ("NCCL_TIMEOUT=5\nNCCL_IB_DISABLE=true\n", "nccl-environment", "env-unknown-or-invalid", "NCCL_IB_DISABLE=1\n"),
+        ("NCCL_TIMEOUT=5\nNCCL_IB_DISABLE=off\n", "nccl-environment", "env-unknown-or-invalid", "NCCL_IB_DISABLE=0\n"),
         (
             "export NCCL_NET_GDR_LEVEL=phb\n",
             "nccl-environment",
@@ -45,6 +45,16 @@ def test_a_wrong_variable(tmp_path: Path, variables: str, probe: str, cause: str
     assert done.returncode == 0
     assert env.read_text() == left
     assert _preflight(tmp_path, probe, *options)[0] == 0
+
+
+def test_what_may_be_meant_either_way_is_left_to_a_person(tmp_path: Path) -> None:
+    """NCCL reads `true` as 0: RDMA is on now, and nobody but its owner knows whether it should be."""
+    env = tmp_path / "job.env"
+    env.write_text("NCCL_IB_DISABLE=true\n")
+    options = ("--env-file", str(env))
+    _, findings = _preflight(tmp_path, "nccl-environment", *options)
+    done = ncdiag("playbook", "run", "--from", str(findings), *options, "--apply", "--yes", "--format", "json")
+    assert json.loads(done.stdout)["result"] == "to-prove" and env.read_text() == "NCCL_IB_DISABLE=true\n"
 
 
 def test_a_stale_process_only_after_confirmation(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from ncdiag.logs.jobs import jobs
 from ncdiag.logs.structure.look import Look
 from ncdiag.logs.structure.network import interfaces, networks
 from ncdiag.logs.structure.ranks import failed, lonely, one_gpu, peer_access, stranger, stuck, versions
-from ncdiag.logs.structure.rdma import devices, gdr
+from ncdiag.logs.structure.rdma import devices, gdr, gids
 from ncdiag.nccl.log_facts import Line, NcclFacts
 
 
@@ -34,6 +34,7 @@ def _of_job(look: Look) -> Iterator[Signal]:
     yield from stranger(look)
     yield from peer_access(look)
     yield from devices(look)
+    yield from gids(look)
     yield from failed(look)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from ncdiag.explain import Says, Signal
@@ -134,6 +135,33 @@ def devices(look: Look) -> Iterator[Signal]:
             condition=not troubled,
             order=min(o for _, o in lines),
         )
+
+
+_GID = re.compile(r" GID -?\d{1,5} \((?:0x)?(?P<prefix>[0-9A-Fa-f]{1,16})/")
+_LINK_LOCAL = "80FE"
+"""fe80:: as NCCL prints it, a number in the network's byte order. Source: NCCL 2.18 to 2.32, net_ib.cc, ncclIbConnect."""
+
+
+def gids(look: Look) -> Iterator[Signal]:
+    """Some nodes' queue pairs have a link-local GID, and others' have an address that is routed: the two do not reach each other."""
+    kinds: dict[bool, Process] = {}
+    for process in look.facts.processes:
+        line = process.evidence.get("gid_index")
+        gid = _GID.search(line.text) if line is not None else None
+        if gid is not None:
+            kinds.setdefault(gid["prefix"].upper() == _LINK_LOCAL, process)
+    if len(kinds) < 2 or kinds[True].host == kinds[False].host:
+        return
+    lines = [look.at(kinds[local].evidence["gid_index"]) for local in (True, False)]
+    yield Signal(
+        "roce-gid-wrong",
+        Says.STRONG,
+        f"{kinds[True].host} uses a link-local GID, {kinds[False].host} one with an address: its interface has no address of the network that the others use",
+        [item for evidence, _ in lines for item in evidence],
+        {"node": kinds[True].host},
+        order=min(order for _, order in lines),
+        remedy="give the interface below that RoCE port its address (ip addr on both nodes; show_gids), then leave NCCL_IB_GID_INDEX unset",
+    )
 
 
 def _together(look: Look, some: list[Process]) -> bool:
