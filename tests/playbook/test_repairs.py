@@ -54,7 +54,7 @@ def test_what_may_be_meant_either_way_is_left_to_a_person(tmp_path: Path) -> Non
     options = ("--env-file", str(env))
     _, findings = _preflight(tmp_path, "nccl-environment", *options)
     done = ncdiag("playbook", "run", "--from", str(findings), *options, "--apply", "--yes", "--format", "json")
-    assert json.loads(done.stdout)["result"] == "to-prove" and env.read_text() == "NCCL_IB_DISABLE=true\n"
+    assert json.loads(done.stdout)["result"] == "to-do" and env.read_text() == "NCCL_IB_DISABLE=true\n"
 
 
 def test_a_stale_process_only_after_confirmation(tmp_path: Path) -> None:
