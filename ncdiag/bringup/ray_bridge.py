@@ -47,21 +47,21 @@ print(node.MARK + json.dumps({**answer, "memory": eye.memory(), "py_spy": found}
 """
 
 
-def ncdiag_look(content: bytes, run: str, request: str, timeout_s: float, *py_spy: str) -> bytes:
-    """On the node, in a Ray worker: what the sampler printed, compressed."""
+def ncdiag_look(run: str, request: str, timeout_s: float, count: int, *pieces: Any) -> bytes:
+    """On the node, in a Ray worker: what the sampler printed, compressed. `pieces`: `count` of ncdiag itself (bytes), then those of py-spy (str)."""
     import os
     import subprocess
     import sys
     import zlib
 
-    descriptor = os.memfd_create("ncdiag", 0)
+    descriptor, content = os.memfd_create("ncdiag", 0), b"".join(pieces[:count])
     try:
         while content:
             content = content[os.write(descriptor, content) :]
         path = "/proc/%d/fd/%d" % (os.getpid(), descriptor)
         done = subprocess.run(
             [sys.executable, "-S", "-I", "-c", run, path],
-            input=(request + "\n" + "".join(py_spy)).encode(),
+            input=(request + "\n" + "".join(pieces[count:])).encode(),
             capture_output=True,
             timeout=timeout_s,
             check=False,
@@ -75,6 +75,11 @@ def ncdiag_look(content: bytes, run: str, request: str, timeout_s: float, *py_sp
 
 def ncdiag_room() -> None:
     """Nothing to do: what counts is whether its runtime environment could be unpacked."""
+
+
+def cut(whole: Any) -> List[Any]:
+    """Bytes or text in pieces that each travel with the call itself."""
+    return [whole[at : at + INLINE] for at in range(0, len(whole), INLINE)]
 
 
 class Bridge:
@@ -128,12 +133,10 @@ class Bridge:
                 scheduling_strategy=NodeAffinitySchedulingStrategy(info["NodeID"], soft=False),
             )
             text = json.dumps({**request, "memory": self._memory.get(info["NodeID"])})
-            pieces = (
-                [self.py_spy[at : at + INLINE] for at in range(0, len(self.py_spy), INLINE)]
-                if info["NodeID"] in self._without_py_spy
-                else []
-            )
-            waiting[task.remote(self.content, _RUN, text, max(task_s - 2, 1.5), *pieces)] = name, info["NodeID"]
+            own = cut(self.content)
+            py_spy = cut(self.py_spy) if info["NodeID"] in self._without_py_spy else []
+            call = task.remote(_RUN, text, max(task_s - 2, 1.5), len(own), *own, *py_spy)
+            waiting[call] = name, info["NodeID"]
         ready, late = ray.wait(list(waiting), num_returns=len(waiting), timeout=task_s)
         for reference in ready:
             try:
