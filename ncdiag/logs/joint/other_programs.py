@@ -25,14 +25,11 @@ _OF_JOBS = re.compile(
 
 def other_programs(signals: Sequence[Signal], readers: Readers) -> None:
     """The kernel ended another program than the job's in that program's own memory group, or one beside a job that works: no fault of the job."""
-    for source in {
-        signal.evidence[0].source for signal in signals if signal.cause == "host-memory-oom" and signal.evidence
-    }:
-        here = [
-            signal
-            for signal in signals
-            if signal.cause == "host-memory-oom" and signal.evidence and signal.evidence[0].source == source
-        ]
+    by_source: dict[str, list[Signal]] = {}
+    for signal in signals:
+        if signal.cause == "host-memory-oom" and signal.evidence:
+            by_source.setdefault(signal.evidence[0].source, []).append(signal)
+    for here in by_source.values():
         texts = [signal.evidence[0].text for signal in here]
         names = {name for text in texts for match in _VICTIM.finditer(text) for name in match.groups() if name}
         grouped = any("MEMCG" in text or "cgroup" in text for text in texts)

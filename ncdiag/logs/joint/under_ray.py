@@ -44,12 +44,10 @@ def no_driver(signals: Sequence[Signal], readers: Readers, ray: bool) -> None:
 def nobody_holds(signals: Sequence[Signal], readers: Readers) -> None:
     """A node of Ray without a free GPU in a cluster whose GPUs nobody uses: that node gives Ray none, whatever type it names."""
     unused = readers.ray_status.unused()
-    for signal in signals if unused is not None else ():
-        if (
-            signal.cause == "ray-placement-group-leaked"
-            and unused is not None
-            and "no GPU available" in signal.evidence[0].text
-        ):
+    if unused is None:
+        return
+    for signal in signals:
+        if signal.cause == "ray-placement-group-leaked" and "no GPU available" in signal.evidence[0].text:
             signal.cause, signal.candidates = "ray-driver-without-gpu", ("ray-placement-group-leaked",)
             signal.summary = (
                 "the engine's driver runs on a Ray node without a GPU, and nobody uses those of the cluster"
